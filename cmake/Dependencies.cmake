@@ -1,0 +1,25 @@
+# Every dependency comes from its own package. `./dev deps` unpacks the Debian packages into .deps/ for machines that
+# have neither them nor a network.
+
+set(deps ${PROJECT_SOURCE_DIR}/.deps/usr)
+if(EXISTS ${deps})
+  list(PREPEND CMAKE_PREFIX_PATH ${deps} ${deps}/lib/x86_64-linux-gnu)
+endif()
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
+if(SHERD_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+if(SHERD_BENCH)
+  find_package(benchmark REQUIRED)
+endif()
+
+if(SHERD_TORCH_ROOMS)
+  include(FindLibtorch)
+endif()
+
+# For the scripts among the tests; beside torch where there is one, so that tests may import it.
+find_program(SHERD_PYTHON NAMES python3 HINTS ${SHERD_TORCH}/bin ${TORCH_INSTALL_PREFIX}/../../../../bin)

@@ -1,0 +1,94 @@
+#pragma once
+// The ranks that take part in a program, and how they start: threads of this process, or processes.
+
+#include <c10/core/DeviceType.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sherd/group.h"
+
+namespace c10d {
+class Store;
+}
+
+namespace sherd {
+
+namespace detail {
+class WorldState;
+}
+
+struct WorldOptions {
+  /// One backend per device type, as torch names them: "cpu:gloo,cuda:nccl", or one name for all. Known: threads,
+  /// gloo, nccl, fake. Empty: threads in spawn(); gloo for the CPU and nccl for CUDA in init().
+  std::string backend = {};
+  /// How long a collective or a rendezvous waits for a rank. Zero: SHERD_TIMEOUT seconds, or 300.
+  std::chrono::milliseconds timeout{0};
+  /// Before each collective, compare what the ranks are about to call: kind, dtype, sizes. Also SHERD_CHECK=1.
+  bool check = false;
+};
+
+/// One rank's view of all ranks. A handle: copies name the same world.
+class World {
+ public:
+  explicit World(std::shared_ptr<detail::WorldState> state) : state_(std::move(state)) {}
+
+  int rank() const;
+  int size() const;
+  /// This rank among those of its host, and their number.
+  int local_rank() const;
+  int local_size() const;
+  std::chrono::milliseconds timeout() const;
+
+  /// All ranks.
+  Group group() const;
+  /// Some ranks, this one among them; called by these ranks alone. The same ranks and backend give the same group.
+  /// `backend` overrides the world's, e.g. "gloo".
+  Group group(const std::vector<int64_t>& ranks, const std::string& backend = {}) const;
+
+  /// Tells the other ranks that this one cannot go on: their pending and later collectives fail with `message`.
+  /// spawn() and init() call it for an exception that leaves the rank's function or main.
+  void fail(std::string_view message) const;
+
+  bool operator==(const World& other) const { return state_ == other.state_; }
+  const std::shared_ptr<detail::WorldState>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<detail::WorldState> state_;
+};
+
+/// Runs fn on n ranks, each a thread of this process with a world of its own, and returns when all have ended.
+/// If ranks throw, the others are stopped at their next collective, and the exception of the rank that failed first
+/// is rethrown. Rank threads share the cores: each gets cores / n (at least one) for its operators.
+void spawn(int n, const std::function<void(World&)>& fn, const WorldOptions& options = {});
+
+/// Joins the world that torchrun, `sherd run`, mpirun or srun started this process in (their variables are read in
+/// this order), or makes a world of one rank where none did. Once per process: later calls return the same world.
+/// Throws c10::DistBackendError naming the missing ranks when they do not arrive within the timeout.
+World init(const WorldOptions& options = {});
+
+/// A world of one rank, of `size` pretended ones: nothing is sent, and what would be received is this rank's own data
+/// or undefined. For planning, and for measuring what sherd itself costs, without the other ranks.
+World fake_world(int rank, int size);
+
+/// The world of this thread: spawn()'s, or the process's from init(); made by init() where there is none.
+World current_world();
+
+/// Makes `world` this thread's current world for a scope.
+class WorldScope {
+ public:
+  explicit WorldScope(const World& world);
+  ~WorldScope();
+  WorldScope(const WorldScope&) = delete;
+  WorldScope& operator=(const WorldScope&) = delete;
+
+ private:
+  std::shared_ptr<detail::WorldState> outer_;
+};
+
+}  // namespace sherd

@@ -1,0 +1,63 @@
+#include "comm/backend_config.h"
+
+#include <c10/core/Device.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+
+#include "comm/errors.h"
+
+namespace sherd::detail {
+namespace {
+
+constexpr std::array kBackends = {"threads", "gloo", "nccl", "fake"};
+
+std::string checked_backend(const std::string& name, const std::string& text) {
+  if (std::find(kBackends.begin(), kBackends.end(), name) == kBackends.end()) {
+    throw_value_error(ErrorText("backend", "there is no backend called \"" + name + "\"")
+                          .fact("text", "\"" + text + "\"")
+                          .fact("known", "threads, gloo, nccl, fake")
+                          .help("cpu:gloo,cuda:nccl"));
+  }
+  return name;
+}
+
+}  // namespace
+
+c10::DeviceType parse_device_type(std::string_view operation, std::string_view text) {
+  try {
+    const c10::Device device{std::string(text)};
+    if (!device.has_index()) return device.type();
+  } catch (const c10::Error&) {  // said below in our words
+  }
+  throw_value_error(ErrorText(operation, "not a device type")
+                        .fact("given", "\"" + std::string(text) + "\"")
+                        .help("\"cpu\" or \"cuda\", without an index: each rank takes the device of its local rank"));
+}
+
+BackendConfig BackendConfig::parse(const std::string& text) {
+  BackendConfig config;
+  config.text_ = text;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) {
+    const size_t colon = part.find(':');
+    if (colon == std::string::npos) {
+      config.for_all_ = checked_backend(part, text);
+    } else {
+      config.by_device_.emplace_back(parse_device_type("backend", part.substr(0, colon)),
+                                     checked_backend(part.substr(colon + 1), text));
+    }
+  }
+  return config;
+}
+
+std::string BackendConfig::backend_for(c10::DeviceType device) const {
+  for (const auto& [type, name] : by_device_) {
+    if (type == device) return name;
+  }
+  return for_all_;
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,28 @@
+#pragma once
+// Whether the calls that ranks make at the same time fit together.
+
+#include <string>
+#include <vector>
+
+#include "comm/call.h"
+
+namespace sherd::detail {
+
+/// What one rank's call promises to the others, without its tensors.
+struct CallShape {
+  std::string kind;             // what must be equal on all ranks: collective, reduction, root, dtype
+  std::vector<int64_t> gives;   // elements for rank i; -1: no opinion
+  std::vector<int64_t> takes;   // elements from rank i; -1: no opinion
+  std::string description;      // for people
+};
+
+CallShape shape_of(const Call& call, int size);
+
+/// True when all are of one kind and everybody takes what is given to it.
+bool fit_together(const std::vector<CallShape>& shapes);
+
+/// A fixed number of bytes for a given group size, so that ranks can exchange shapes whatever they call.
+std::string encode(const CallShape& shape);
+CallShape decode(const std::string& bytes, int size);
+
+}  // namespace sherd::detail

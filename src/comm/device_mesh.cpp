@@ -1,0 +1,331 @@
+#include "sherd/device_mesh.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "comm/backend_config.h"
+#include "comm/device_mesh_state.h"
+#include "comm/errors.h"
+#include "comm/rank_list.h"
+
+namespace sherd {
+namespace {
+
+using detail::DeviceMeshState;
+using StatePtr = std::shared_ptr<const DeviceMeshState>;
+using Backends = std::vector<std::pair<std::string, std::string>>;
+
+// The device of this rank's tensors. Ranks beyond the number of devices share them, as threads on one GPU do.
+c10::Device local_device(c10::DeviceType type, int local_rank) {
+  if (type == c10::DeviceType::CPU || type == c10::DeviceType::Meta) return c10::Device(type);
+  const c10::impl::DeviceGuardImplInterface* devices =
+      c10::impl::hasDeviceGuardImpl(type) ? c10::impl::getDeviceGuardImpl(type) : nullptr;
+  const int count = devices == nullptr ? 0 : static_cast<int>(devices->deviceCount());
+  if (count == 0) {
+    detail::throw_value_error(ErrorText("init_device_mesh", "this machine has no such device")
+                                  .fact("device", c10::DeviceTypeName(type, true))
+                                  .help("init_device_mesh(\"cpu\", ...)"));
+  }
+  const c10::Device device(type, static_cast<c10::DeviceIndex>(local_rank % count));
+  devices->setDevice(device);
+  return device;
+}
+
+std::vector<int64_t> ranks_along(const Mesh& mesh, int64_t axis, Dims coordinate) {
+  std::vector<int64_t> ranks;
+  for (int64_t i = 0; i < mesh.size(axis); ++i) {
+    coordinate[static_cast<size_t>(axis)] = i;
+    ranks.push_back(mesh.rank_at(coordinate));
+  }
+  return ranks;
+}
+
+void check_fits_world(const Mesh& mesh, int world_size) {
+  const std::vector<int64_t> ranks = mesh.ranks();
+  const int64_t highest = *std::max_element(ranks.begin(), ranks.end());
+  if (highest < world_size) return;
+  detail::throw_value_error(ErrorText("init_device_mesh", "the mesh is larger than the world")
+                                .fact("mesh", fmt::format("{} needs rank {}", to_string(mesh), highest))
+                                .fact("world", fmt::format("{} ranks", world_size))
+                                .help(fmt::format("start more ranks: sherd run -n {} -- ./program, or "
+                                                  "sherd::spawn({}, fn)",
+                                                  highest + 1, highest + 1)));
+}
+
+// Equal structures are one object; the key says everything that makes two meshes equal.
+StatePtr intern(DeviceMeshState&& state) {
+  std::string key = c10::DeviceTypeName(state.device_type, true) + to_string(state.mesh);
+  for (const std::string& backend : state.backends) key += ";" + backend;
+  for (const auto& group : state.groups) key += fmt::format("@{}", static_cast<const void*>(group.get()));
+  if (state.root) key += fmt::format("<{}", static_cast<const void*>(state.root.get()));
+  const std::lock_guard lock(state.world->mutex);
+  auto& slot = state.world->meshes[key];
+  StatePtr shared = slot.lock();
+  if (!shared) {
+    shared = std::make_shared<const DeviceMeshState>(std::move(state));
+    slot = shared;
+  }
+  return shared;
+}
+
+// A mesh and the groups of its axes, for this rank. A sub-mesh whose axes are its root's shares the root's groups,
+// since equal members give one group.
+StatePtr make(const std::shared_ptr<detail::WorldState>& world, c10::DeviceType type, Mesh mesh,
+              std::vector<std::string> backends, StatePtr root) {
+  DeviceMeshState state;
+  state.device_type = type;
+  state.world = world;
+  state.coordinate = mesh.coordinate_of(world->link().rank);
+  state.device = root ? root->device : local_device(type, world->link().local_rank);
+  for (int64_t axis = 0; axis < mesh.ndim() && state.coordinate; ++axis) {
+    state.groups.push_back(
+        world->group(ranks_along(mesh, axis, *state.coordinate), backends[static_cast<size_t>(axis)]));
+  }
+  state.mesh = std::move(mesh);
+  state.backends = std::move(backends);
+  state.root = std::move(root);
+  return intern(std::move(state));
+}
+
+StatePtr root_of(const StatePtr& state) { return state->root ? state->root : state; }
+
+[[noreturn]] void refuse_outside(const char* operation, const DeviceMeshState& state) {
+  detail::throw_value_error(ErrorText(operation, "this rank is not in the mesh")
+                                .fact("rank", std::to_string(state.world->link().rank))
+                                .fact("mesh", to_string(state.mesh))
+                                .help("if (mesh.coordinate()) ..."));
+}
+
+std::vector<std::string> backends_by_axis(const Mesh& mesh, const Backends& backends) {
+  std::vector<std::string> by_axis(static_cast<size_t>(mesh.ndim()));
+  for (const auto& [axis, backend] : backends) {
+    detail::BackendConfig::parse(backend);
+    by_axis[static_cast<size_t>(mesh.axis(axis))] = backend;
+  }
+  return by_axis;
+}
+
+thread_local std::vector<DeviceMesh> mesh_scopes;
+
+}  // namespace
+
+DeviceMesh::DeviceMesh(std::string_view device_type, Mesh ranks, const Backends& backends) {
+  const c10::DeviceType type = detail::parse_device_type("init_device_mesh", device_type);
+  const World world = current_world();
+  check_fits_world(ranks, world.size());
+  auto by_axis = detail::as_c10_errors([&] { return backends_by_axis(ranks, backends); });
+  state_ = make(world.state(), type, std::move(ranks), std::move(by_axis), nullptr);
+}
+
+DeviceMesh DeviceMesh::from_group(const Group& group, std::string_view device_type, std::string name) {
+  return from_groups({group}, device_type, Mesh({{std::move(name), group.size()}}, group.ranks()));
+}
+
+DeviceMesh DeviceMesh::from_groups(const std::vector<Group>& groups, std::string_view device_type, Mesh mesh) {
+  DeviceMeshState state;
+  state.device_type = detail::parse_device_type("from_group", device_type);
+  state.world = current_world().state();
+  const int rank = state.world->link().rank;
+  state.coordinate = mesh.coordinate_of(rank);
+  if (static_cast<int64_t>(groups.size()) != mesh.ndim()) {
+    detail::throw_value_error(ErrorText("from_group", "one group for each mesh axis is needed")
+                                  .fact("groups", std::to_string(groups.size()))
+                                  .fact("mesh", to_string(mesh))
+                                  .help("DeviceMesh::from_groups({dp, tp}, \"cpu\", parse_mesh(\"[dp=2, tp=2]\"))"));
+  }
+  for (int64_t axis = 0; axis < mesh.ndim() && state.coordinate; ++axis) {
+    const Group& group = groups[static_cast<size_t>(axis)];
+    const std::vector<int64_t> expected = ranks_along(mesh, axis, *state.coordinate);
+    if (group.ranks() != expected) {
+      detail::throw_value_error(ErrorText("from_group", "a group does not fit the mesh")
+                                    .fact("axis", mesh.axis_label(axis))
+                                    .fact("group", group.name())
+                                    .fact("mesh", "ranks " + detail::rank_list(expected) + " along this axis")
+                                    .help("pass the group of this rank along each axis, in the order of the axes"));
+    }
+    state.groups.push_back(std::shared_ptr<detail::GroupState>(&group.state(), [group](auto*) {}));
+  }
+  state.device = local_device(state.device_type, state.world->link().local_rank);
+  state.backends.resize(static_cast<size_t>(mesh.ndim()));
+  state.mesh = std::move(mesh);
+  return DeviceMesh(intern(std::move(state)));
+}
+
+DeviceMesh DeviceMesh::concatenate(const std::vector<DeviceMesh>& meshes) {
+  const auto refuse = [&](const char* problem, const char* help) {
+    ErrorText text("concatenate", problem);
+    for (const DeviceMesh& mesh : meshes) text.fact("mesh", to_string(mesh.mesh()));
+    detail::throw_value_error(text.help(help));
+  };
+  if (meshes.empty()) refuse("no mesh given", "DeviceMesh::concatenate({mesh[\"dp\"], mesh[\"tp\"]})");
+  const StatePtr root = root_of(meshes.front().state_);
+  std::vector<MeshAxis> axes;
+  std::vector<std::string> backends;
+  for (const DeviceMesh& mesh : meshes) {
+    if (root_of(mesh.state_) != root) refuse("the meshes come from different root meshes", "slice one mesh");
+    axes.insert(axes.end(), mesh.mesh().axes().begin(), mesh.mesh().axes().end());
+    backends.insert(backends.end(), mesh.state_->backends.begin(), mesh.state_->backends.end());
+  }
+  if (!root->coordinate) refuse_outside("concatenate", *root);
+  // A rank of the result moves from this rank by each mesh's own steps, in root coordinates.
+  const Dims here = *root->coordinate;
+  std::vector<Dims> places = {Dims(here.size(), 0)};
+  for (const DeviceMesh& mesh : meshes) {
+    std::vector<Dims> further;
+    for (const Dims& place : places) {
+      for (const int64_t rank : mesh.mesh().ranks()) {
+        const Dims there = *root->mesh.coordinate_of(rank);
+        Dims sum = place;
+        for (size_t d = 0; d < sum.size(); ++d) sum[d] += there[d] - here[d];
+        further.push_back(std::move(sum));
+      }
+    }
+    places = std::move(further);
+  }
+  std::vector<int64_t> ranks;
+  for (const Dims& place : places) {
+    Dims there = here;
+    for (size_t d = 0; d < there.size(); ++d) {
+      there[d] += place[d];
+      if (there[d] < 0 || there[d] >= root->mesh.size(static_cast<int64_t>(d))) {
+        refuse("the meshes overlap", "concatenate sub-meshes of different axes");
+      }
+    }
+    ranks.push_back(root->mesh.rank_at(there));
+  }
+  std::vector<int64_t> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
+    refuse("the meshes overlap", "concatenate sub-meshes of different axes");
+  }
+  Mesh mesh = detail::as_c10_errors([&] { return Mesh(std::move(axes), std::move(ranks)); });
+  return DeviceMesh(make(root->world, root->device_type, std::move(mesh), std::move(backends), root));
+}
+
+const Mesh& DeviceMesh::mesh() const { return state_->mesh; }
+c10::DeviceType DeviceMesh::device_type() const { return state_->device_type; }
+c10::Device DeviceMesh::device() const { return state_->device; }
+World DeviceMesh::world() const { return World(state_->world); }
+const std::optional<Dims>& DeviceMesh::coordinate() const { return state_->coordinate; }
+DeviceMesh DeviceMesh::root() const { return DeviceMesh(root_of(state_)); }
+
+Group DeviceMesh::group(int64_t axis) const {
+  if (!state_->coordinate) refuse_outside("group", *state_);
+  if (axis < 0 || axis >= ndim()) {
+    detail::throw_value_error(ErrorText("group", "there is no such mesh axis")
+                                  .fact("axis", std::to_string(axis))
+                                  .fact("mesh", to_string(mesh()))
+                                  .help(fmt::format("axes go from 0 to {}", ndim() - 1)));
+  }
+  return Group(state_->groups[static_cast<size_t>(axis)]);
+}
+
+std::vector<Group> DeviceMesh::groups() const {
+  std::vector<Group> groups;
+  for (int64_t axis = 0; axis < ndim(); ++axis) groups.push_back(group(axis));
+  return groups;
+}
+
+int64_t DeviceMesh::local_rank(int64_t axis) const { return group(axis).rank(); }
+
+DeviceMesh DeviceMesh::operator[](std::string_view axis) const { return (*this)[std::vector{std::string(axis)}]; }
+
+DeviceMesh DeviceMesh::operator[](const std::vector<std::string>& axes) const {
+  const StatePtr root = root_of(state_);
+  if (axes.size() == 1) {
+    std::unique_lock lock(state_->world->mutex);
+    if (const auto made = root->flattened.find(axes.front()); made != root->flattened.end()) {
+      Mesh flat = made->second;
+      lock.unlock();
+      return DeviceMesh(make(state_->world, state_->device_type, std::move(flat), {std::string()}, root));
+    }
+  }
+  return detail::as_c10_errors([&] {
+    std::vector<int64_t> numbers;
+    std::vector<std::string> backends;
+    for (const std::string& name : axes) {
+      numbers.push_back(mesh().axis(name));
+      backends.push_back(state_->backends[static_cast<size_t>(numbers.back())]);
+    }
+    if (!std::is_sorted(numbers.begin(), numbers.end()) ||
+        std::adjacent_find(numbers.begin(), numbers.end()) != numbers.end()) {
+      detail::throw_value_error(ErrorText("mesh[...]", "axes must be named once each, in the order of the mesh")
+                                    .fact("given", fmt::format("{}", fmt::join(axes, ", ")))
+                                    .fact("mesh", to_string(mesh()))
+                                    .help("name them from left to right"));
+    }
+    if (!state_->coordinate) refuse_outside("mesh[...]", *state_);
+    if (static_cast<int64_t>(axes.size()) == ndim()) return *this;
+    Mesh part = mesh().slice(numbers, state_->world->link().rank);
+    return DeviceMesh(make(state_->world, state_->device_type, std::move(part), std::move(backends), root));
+  });
+}
+
+DeviceMesh DeviceMesh::flatten(std::string name) const {
+  if (name.empty() && mesh().has_names()) {
+    for (const MeshAxis& axis : mesh().axes()) name += (name.empty() ? "" : "_") + axis.name;
+  }
+  const StatePtr root = root_of(state_);
+  if (ndim() > 1 && root->mesh.find_axis(name)) {
+    detail::throw_value_error(ErrorText("flatten", "the root mesh has an axis of this name")
+                                  .fact("name", name)
+                                  .fact("mesh", to_string(root->mesh))
+                                  .help("mesh.flatten(\"all\")"));
+  }
+  Mesh flat = detail::as_c10_errors([&] { return mesh().flatten(0, ndim(), name); });
+  DeviceMesh result(make(state_->world, state_->device_type, std::move(flat), {std::string()}, root));
+  if (name.empty()) return result;
+  const std::lock_guard lock(state_->world->mutex);
+  const auto [slot, fresh] = root->flattened.emplace(name, result.mesh());
+  if (!fresh && slot->second != result.mesh()) {
+    detail::throw_value_error(ErrorText("flatten", "another flattened mesh has this name")
+                                  .fact("name", name)
+                                  .fact("that mesh", to_string(slot->second))
+                                  .fact("this mesh", to_string(result.mesh()))
+                                  .help("mesh.flatten(\"other_name\")"));
+  }
+  return result;
+}
+
+DeviceMesh DeviceMesh::unflatten(int64_t axis, std::vector<MeshAxis> into) const {
+  std::vector<std::string> backends = state_->backends;
+  const size_t count = into.size();
+  Mesh split = detail::as_c10_errors([&] { return mesh().unflatten(axis, std::move(into)); });
+  const std::string backend = backends[static_cast<size_t>(axis)];
+  backends.erase(backends.begin() + axis);
+  backends.insert(backends.begin() + axis, count, backend);
+  return DeviceMesh(make(state_->world, state_->device_type, std::move(split), std::move(backends), root_of(state_)));
+}
+
+DeviceMesh init_device_mesh(std::string_view device_type, const std::vector<int64_t>& shape,
+                            const std::vector<std::string>& names, const Backends& backends) {
+  if (!names.empty() && names.size() != shape.size()) {
+    detail::throw_value_error(ErrorText("init_device_mesh", "one name for each mesh axis is needed")
+                                  .fact("shape", to_string(shape))
+                                  .fact("names", fmt::format("{}", fmt::join(names, ", ")))
+                                  .help("init_device_mesh(\"cpu\", {2, 4}, {\"dp\", \"tp\"})"));
+  }
+  std::vector<MeshAxis> axes;
+  for (size_t i = 0; i < shape.size(); ++i) axes.push_back({names.empty() ? std::string() : names[i], shape[i]});
+  Mesh mesh = detail::as_c10_errors([&] { return Mesh(std::move(axes)); });
+  return DeviceMesh(device_type, std::move(mesh), backends);
+}
+
+std::string to_string(const DeviceMesh& mesh) { return to_string(mesh.mesh()); }
+
+MeshScope::MeshScope(DeviceMesh mesh) { mesh_scopes.push_back(std::move(mesh)); }
+MeshScope::~MeshScope() { mesh_scopes.pop_back(); }
+
+DeviceMesh current_mesh() {
+  if (mesh_scopes.empty()) {
+    detail::throw_value_error(ErrorText("current_mesh", "no mesh is in use in this thread")
+                                  .fact("scopes", "none")
+                                  .help("sherd::MeshScope scope(mesh);"));
+  }
+  return mesh_scopes.back();
+}
+
+}  // namespace sherd

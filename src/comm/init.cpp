@@ -1,0 +1,127 @@
+// Rendezvous: how a process finds the others of its world.
+
+#include <c10/core/AutogradState.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+
+#include "comm/errors.h"
+#include "comm/missing_ranks.h"
+#include "comm/settings.h"
+#include "comm/transports.h"
+#include "comm/world_state.h"
+#include "launch/rank_variables.h"
+#include "sherd/world.h"
+
+namespace sherd {
+namespace {
+
+using detail::Link;
+
+std::mutex process_mutex;
+std::shared_ptr<detail::WorldState> process_world;
+std::terminate_handler earlier_terminate = nullptr;
+
+// An exception that leaves main ends the process through std::terminate: tell the others first.
+[[noreturn]] void tell_and_terminate() {
+  if (std::current_exception() && process_world) {
+    process_world->link().post_failure(detail::message_of_current_exception());
+  }
+  if (earlier_terminate != nullptr) earlier_terminate();
+  std::abort();
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+c10::intrusive_ptr<c10d::Store> connect(const RankVariables& variables, std::chrono::milliseconds timeout) {
+  const std::string where = fmt::format("{}:{}", variables.master_addr, variables.master_port);
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(variables.master_port);
+  options.isServer = variables.rank == 0;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  // torchrun keeps the store in its agent and says so; a second server on that port would fail.
+  const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");  // NOLINT(concurrency-mt-unsafe)
+  if (agent != nullptr && std::string(agent) == "True") options.isServer = false;
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(variables.master_addr, options);
+  } catch (const std::exception& error) {
+    const std::string cause = detail::message_of(error);
+    if (options.isServer) {
+      detail::throw_comm_error(ErrorText("init", "rank 0 cannot listen at its port")
+                                   .fact("address", where)
+                                   .fact("cause", first_line(cause))
+                                   .help(fmt::format("MASTER_PORT={}, or another free port", variables.master_port + 1)));
+    }
+    detail::throw_comm_error(ErrorText("init", "rank 0 never came")
+                                 .fact("address", where)
+                                 .fact("waited", detail::seconds_text(timeout))
+                                 .fact("cause", first_line(cause))
+                                 .help("start rank 0, and check MASTER_ADDR and MASTER_PORT"));
+  }
+}
+
+// Returns when every rank has come; names those that have not.
+void wait_for_all(const Link& link, const std::string& where) {
+  const auto key = [](int rank) { return fmt::format("sherd/arrived/{}", rank); };
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < link.size; ++rank) keys.push_back(key(rank));
+  link.store->set(key(link.rank), std::vector<uint8_t>{1});
+  try {
+    link.store->wait(keys, link.timeout);
+    return;
+  } catch (const c10::Error&) {  // said below, with names
+  }
+  std::vector<int64_t> missing;
+  try {
+    for (int rank = 0; rank < link.size; ++rank) {
+      if (!link.store->check({key(rank)})) missing.push_back(rank);
+    }
+  } catch (const c10::Error&) {
+    missing = {0};
+  }
+  detail::throw_comm_error(ErrorText("init", detail::missing_problem(missing))
+                               .fact("world", fmt::format("{} ranks, this is rank {}", link.size, link.rank))
+                               .fact("address", where)
+                               .fact("waited", detail::seconds_text(link.timeout))
+                               .help("start the missing ranks; SHERD_TIMEOUT=600 waits longer"));
+}
+
+std::shared_ptr<detail::WorldState> join(const WorldOptions& options) {
+  Link link;
+  link.timeout = options.timeout.count() > 0 ? options.timeout : detail::settings().timeout;
+  link.check = options.check || detail::settings().check;
+  const auto variables = detail::as_c10_errors([] { return read_rank_variables(); });
+  if (variables && variables->world_size > 1) {
+    link.rank = variables->rank;
+    link.size = variables->world_size;
+    link.local_rank = variables->local_rank;
+    link.local_size = variables->local_world_size;
+    link.store = connect(*variables, link.timeout);
+    wait_for_all(link, fmt::format("{}:{}", variables->master_addr, variables->master_port));
+  } else {
+    link.store = c10::make_intrusive<c10d::HashStore>();
+  }
+  const std::string usual = detail::nccl_is_available() ? "cpu:gloo,cuda:nccl" : "gloo";
+  return std::make_shared<detail::WorldState>(
+      std::move(link), detail::BackendConfig::parse(options.backend.empty() ? usual : options.backend));
+}
+
+}  // namespace
+
+World init(const WorldOptions& options) {
+  const std::lock_guard lock(process_mutex);
+  if (!process_world) {
+    process_world = join(options);
+    earlier_terminate = std::set_terminate(tell_and_terminate);
+  }
+  c10::AutogradState::get_tls_state().set_view_replay_enabled(true);
+  return World(process_world);
+}
+
+}  // namespace sherd

@@ -1,0 +1,54 @@
+#include "comm/settings.h"
+
+#include <cmath>
+#include <cstdlib>
+
+#include "comm/errors.h"
+
+namespace sherd::detail {
+namespace {
+
+[[noreturn]] void refuse(const char* name, const std::string& value, const char* help) {
+  throw_value_error(ErrorText("environment", std::string(name) + " has a value that makes no sense")
+                        .fact(name, "\"" + value + "\"")
+                        .help(help));
+}
+
+std::string read(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read once, before any thread of ours
+  return value == nullptr ? "" : value;
+}
+
+bool read_switch(const char* name) {
+  const std::string value = read(name);
+  if (value.empty() || value == "0") return false;
+  if (value == "1") return true;
+  refuse(name, value, (std::string(name) + "=1").c_str());
+}
+
+Settings read_all() {
+  Settings result;
+  if (const std::string value = read("SHERD_TIMEOUT"); !value.empty()) {
+    char* end = nullptr;
+    const double seconds = std::strtod(value.c_str(), &end);
+    if (*end != '\0' || !std::isfinite(seconds) || seconds <= 0 || seconds > 1e9) {
+      refuse("SHERD_TIMEOUT", value, "SHERD_TIMEOUT=300  (seconds)");
+    }
+    result.timeout = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000) + 1);
+  }
+  result.check = read_switch("SHERD_CHECK");
+  result.log = read("SHERD_LOG");
+  if (!result.log.empty() && result.log != "info" && result.log != "debug") {
+    refuse("SHERD_LOG", result.log, "SHERD_LOG=info");
+  }
+  return result;
+}
+
+}  // namespace
+
+const Settings& settings() {
+  static const Settings value = read_all();
+  return value;
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,234 @@
+#include "comm/sync_backend.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/bitwise_and.h>
+#include <ATen/ops/bitwise_or.h>
+#include <ATen/ops/bitwise_xor.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/result_type.h>
+
+#include <utility>
+
+#include "comm/errors.h"
+
+namespace sherd::detail {
+namespace {
+
+class FinishedWork : public c10d::Work {
+ public:
+  FinishedWork(int rank, std::vector<at::Tensor> result) : c10d::Work(rank), result_(std::move(result)) { finish(); }
+  std::vector<at::Tensor> result() override { return result_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    future->markCompleted(c10::IValue(result_));
+    return future;
+  }
+
+ private:
+  std::vector<at::Tensor> result_;
+};
+
+at::Tensor only(const char* operation, const std::vector<at::Tensor>& tensors) {
+  if (tensors.size() != 1) {
+    throw_value_error(ErrorText(operation, "takes one tensor per call")
+                          .fact("given", std::to_string(tensors.size()))
+                          .help("call it once for each tensor"));
+  }
+  return tensors.front();
+}
+
+// The blocks of a tensor that holds one per rank, equal or `rows` each (rows of dim 0).
+std::vector<at::Tensor> blocks_of(const char* operation, const at::Tensor& whole, int size,
+                                  const std::vector<int64_t>& rows) {
+  std::vector<at::Tensor> blocks;
+  blocks.reserve(static_cast<size_t>(size));
+  if (rows.empty()) {
+    const at::Tensor flat = whole.view({-1});
+    const int64_t numel = flat.numel() / size;
+    if (numel * size != flat.numel()) {
+      throw_value_error(ErrorText(operation, "the tensor does not divide into one equal block per rank")
+                            .fact("elements", std::to_string(flat.numel()))
+                            .fact("ranks", std::to_string(size))
+                            .help("pass the size of each block"));
+    }
+    for (int i = 0; i < size; ++i) blocks.push_back(flat.narrow(0, i * numel, numel));
+    return blocks;
+  }
+  int64_t offset = 0;
+  for (const int64_t n : rows) {
+    blocks.push_back(whole.narrow(0, offset, n));
+    offset += n;
+  }
+  if (rows.size() != static_cast<size_t>(size) || offset != whole.size(0)) {
+    throw_value_error(ErrorText(operation, "the blocks do not add up to the tensor")
+                          .fact("blocks", std::to_string(rows.size()) + " with " + std::to_string(offset) + " rows")
+                          .fact("tensor", std::to_string(whole.size(0)) + " rows for " + std::to_string(size) + " ranks")
+                          .help("give one size per rank; their sum is the size of dim 0"));
+  }
+  return blocks;
+}
+
+}  // namespace
+
+ReduceOp from_c10d(const c10d::ReduceOp& op) {
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM: return ReduceOp::sum;
+    case c10d::ReduceOp::AVG: return ReduceOp::avg;
+    case c10d::ReduceOp::PRODUCT: return ReduceOp::product;
+    case c10d::ReduceOp::MIN: return ReduceOp::min;
+    case c10d::ReduceOp::MAX: return ReduceOp::max;
+    case c10d::ReduceOp::BAND: return ReduceOp::band;
+    case c10d::ReduceOp::BOR: return ReduceOp::bor;
+    case c10d::ReduceOp::BXOR: return ReduceOp::bxor;
+    default: break;
+  }
+  throw_value_error(ErrorText("reduce", "this transport does not know the reduction")
+                        .fact("reduction", std::to_string(static_cast<int>(op.op_)) + " of c10d::ReduceOp")
+                        .help("sum, avg, product, min, max, band, bor or bxor"));
+}
+
+c10d::ReduceOp to_c10d(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return c10d::ReduceOp::SUM;
+    case ReduceOp::avg: return c10d::ReduceOp::AVG;
+    case ReduceOp::product: return c10d::ReduceOp::PRODUCT;
+    case ReduceOp::min: return c10d::ReduceOp::MIN;
+    case ReduceOp::max: return c10d::ReduceOp::MAX;
+    case ReduceOp::band: return c10d::ReduceOp::BAND;
+    case ReduceOp::bor: return c10d::ReduceOp::BOR;
+    case ReduceOp::bxor: return c10d::ReduceOp::BXOR;
+  }
+  return c10d::ReduceOp::SUM;
+}
+
+void copy_elements(const at::Tensor& to, const at::Tensor& from) {
+  if (to.numel() != 0 && !to.is_same(from)) to.view({-1}).copy_(from.view({-1}));
+}
+
+void reduce_into(const at::Tensor& out, const std::vector<at::Tensor>& parts, ReduceOp op) {
+  const bool narrow_float = out.scalar_type() == c10::ScalarType::Half || out.scalar_type() == c10::ScalarType::BFloat16;
+  const bool widen = narrow_float && (op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::product);
+  at::Tensor sum = widen ? parts.front().to(c10::ScalarType::Float) : parts.front().clone();
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const at::Tensor& part = parts[i];
+    switch (op) {
+      case ReduceOp::sum:
+      case ReduceOp::avg: sum.add_(part); break;
+      case ReduceOp::product: sum.mul_(part); break;
+      case ReduceOp::min: at::minimum_out(sum, sum, part); break;
+      case ReduceOp::max: at::maximum_out(sum, sum, part); break;
+      case ReduceOp::band: sum.bitwise_and_(part); break;
+      case ReduceOp::bor: sum.bitwise_or_(part); break;
+      case ReduceOp::bxor: sum.bitwise_xor_(part); break;
+    }
+  }
+  if (op == ReduceOp::avg) sum.div_(static_cast<int64_t>(parts.size()));
+  out.copy_(sum);
+}
+
+SyncBackend::WorkPtr SyncBackend::finish(const Call& call) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  run(call);
+  return c10::make_intrusive<FinishedWork>(getRank(), call.outputs);
+}
+
+SyncBackend::WorkPtr SyncBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  const at::Tensor tensor = only("broadcast", tensors);
+  return finish({.kind = Collective::broadcast,
+                 .inputs = {tensor},
+                 .outputs = {tensor},
+                 .root = static_cast<int>(options.rootRank)});
+}
+
+SyncBackend::WorkPtr SyncBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  const at::Tensor tensor = only("all_reduce", tensors);
+  return finish({.kind = Collective::all_reduce,
+                 .inputs = {tensor},
+                 .outputs = {tensor},
+                 .op = from_c10d(options.reduceOp)});
+}
+
+SyncBackend::WorkPtr SyncBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  const at::Tensor tensor = only("reduce", tensors);
+  return finish({.kind = Collective::reduce,
+                 .inputs = {tensor},
+                 .outputs = {tensor},
+                 .op = from_c10d(options.reduceOp),
+                 .root = static_cast<int>(options.rootRank)});
+}
+
+SyncBackend::WorkPtr SyncBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                            const c10d::AllgatherOptions&) {
+  return finish({.kind = Collective::all_gather, .inputs = {only("all_gather", inputs)}, .outputs = outputs.at(0)});
+}
+
+SyncBackend::WorkPtr SyncBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                  const c10d::AllgatherOptions&) {
+  return finish({.kind = Collective::all_gather,
+                 .inputs = {input},
+                 .outputs = blocks_of("all_gather", output, getSize(), {})});
+}
+
+SyncBackend::WorkPtr SyncBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                         const c10d::GatherOptions& options) {
+  const bool root = options.rootRank == getRank();
+  return finish({.kind = Collective::gather,
+                 .inputs = {only("gather", inputs)},
+                 .outputs = root ? outputs.at(0) : Tensors{},
+                 .root = static_cast<int>(options.rootRank)});
+}
+
+SyncBackend::WorkPtr SyncBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                          const c10d::ScatterOptions& options) {
+  const bool root = options.rootRank == getRank();
+  return finish({.kind = Collective::scatter,
+                 .inputs = root ? inputs.at(0) : Tensors{},
+                 .outputs = {only("scatter", outputs)},
+                 .root = static_cast<int>(options.rootRank)});
+}
+
+SyncBackend::WorkPtr SyncBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                                 const c10d::ReduceScatterOptions& options) {
+  return finish({.kind = Collective::reduce_scatter,
+                 .inputs = inputs.at(0),
+                 .outputs = {only("reduce_scatter", outputs)},
+                 .op = from_c10d(options.reduceOp)});
+}
+
+SyncBackend::WorkPtr SyncBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                       const c10d::ReduceScatterOptions& options) {
+  return finish({.kind = Collective::reduce_scatter,
+                 .inputs = blocks_of("reduce_scatter", input, getSize(), {}),
+                 .outputs = {output},
+                 .op = from_c10d(options.reduceOp)});
+}
+
+SyncBackend::WorkPtr SyncBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                std::vector<int64_t>& output_rows, std::vector<int64_t>& input_rows,
+                                                const c10d::AllToAllOptions&) {
+  return finish({.kind = Collective::all_to_all,
+                 .inputs = blocks_of("all_to_all", input, getSize(), input_rows),
+                 .outputs = blocks_of("all_to_all", output, getSize(), output_rows)});
+}
+
+SyncBackend::WorkPtr SyncBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) {
+  return finish({.kind = Collective::all_to_all, .inputs = inputs, .outputs = outputs});
+}
+
+SyncBackend::WorkPtr SyncBackend::send(Tensors& tensors, int to, int tag) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  run_send(only("send", tensors), to, tag);
+  return c10::make_intrusive<FinishedWork>(getRank(), Tensors{});
+}
+
+SyncBackend::WorkPtr SyncBackend::recv(Tensors& tensors, int from, int tag) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  run_receive(only("receive", tensors), from, tag);
+  return c10::make_intrusive<FinishedWork>(getRank(), tensors);
+}
+
+SyncBackend::WorkPtr SyncBackend::barrier(const c10d::BarrierOptions&) { return finish({.kind = Collective::barrier}); }
+
+}  // namespace sherd::detail

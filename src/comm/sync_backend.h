@@ -1,0 +1,55 @@
+#pragma once
+// The c10d::Backend under our own transports: it turns c10d's many entry points into Calls, and a transport runs them.
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "comm/call.h"
+
+namespace sherd::detail {
+
+/// Calls complete before they return. Throws c10::ValueError for arguments that cannot be right on this rank alone.
+class SyncBackend : public c10d::Backend {
+ public:
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+
+  SyncBackend(int rank, int size) : c10d::Backend(rank, size) {}
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_rows,
+                        std::vector<int64_t>& input_rows, const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  WorkPtr send(Tensors& tensors, int to, int tag) override;
+  WorkPtr recv(Tensors& tensors, int from, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+
+ protected:
+  /// Runs a collective to its end.
+  virtual void run(const Call& call) = 0;
+  virtual void run_send(const at::Tensor& tensor, int to, int tag) = 0;
+  virtual void run_receive(const at::Tensor& tensor, int from, int tag) = 0;
+
+ private:
+  WorkPtr finish(const Call& call);
+};
+
+/// Copies all elements, whatever the two shapes. Nothing where there are none or the two are one tensor.
+void copy_elements(const at::Tensor& to, const at::Tensor& from);
+
+/// out = the reduction of `parts` in their order; 16-bit floats are summed in 32 bits.
+void reduce_into(const at::Tensor& out, const std::vector<at::Tensor>& parts, ReduceOp op);
+
+ReduceOp from_c10d(const c10d::ReduceOp& op);
+c10d::ReduceOp to_c10d(ReduceOp op);
+
+}  // namespace sherd::detail

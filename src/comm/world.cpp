@@ -1,0 +1,105 @@
+#include "sherd/world.h"
+
+#include <c10/core/AutogradState.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "comm/errors.h"
+#include "comm/rank_list.h"
+#include "comm/settings.h"
+#include "comm/world_state.h"
+#include "sherd/box.h"
+
+namespace sherd {
+namespace detail {
+namespace {
+
+thread_local std::shared_ptr<WorldState> this_threads_world;
+
+}  // namespace
+
+std::shared_ptr<WorldState> exchange_thread_world(std::shared_ptr<WorldState> world) {
+  return std::exchange(this_threads_world, std::move(world));
+}
+
+std::shared_ptr<WorldState> thread_world() { return this_threads_world; }
+
+WorldState::WorldState(Link link, BackendConfig backends)
+    : link_(std::make_shared<const Link>(std::move(link))), backends_(std::move(backends)) {}
+
+std::shared_ptr<GroupState> WorldState::group(std::vector<int64_t> ranks, const std::string& backend) {
+  for (const int64_t rank : ranks) {
+    if (rank >= 0 && rank < link_->size) continue;
+    throw_value_error(ErrorText("group", "a rank is not in the world")
+                          .fact("rank", std::to_string(rank))
+                          .fact("world", std::to_string(link_->size) + " ranks")
+                          .help("ranks go from 0 to " + std::to_string(link_->size - 1)));
+  }
+  std::vector<int64_t> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
+    throw_value_error(ErrorText("group", "a rank is named twice")
+                          .fact("ranks", to_string(ranks))
+                          .help("name each rank once"));
+  }
+  if (!std::binary_search(sorted.begin(), sorted.end(), link_->rank)) {
+    throw_value_error(ErrorText("group", "this rank is not among the members")
+                          .fact("rank", std::to_string(link_->rank))
+                          .fact("members", rank_list(ranks))
+                          .help("make a group on its members alone"));
+  }
+  const std::lock_guard lock(groups_mutex_);
+  auto& state = groups_[{ranks, backend}];
+  if (!state) {
+    state = std::make_shared<GroupState>(link_, std::move(ranks),
+                                         backend.empty() ? backends_ : BackendConfig::parse(backend));
+  }
+  return state;
+}
+
+void WorldState::fail(const std::string& message) {
+  link_->post_failure(message);
+  const std::lock_guard lock(groups_mutex_);
+  for (auto& [key, group] : groups_) group->close();
+}
+
+}  // namespace detail
+
+int World::rank() const { return state_->link().rank; }
+int World::size() const { return state_->link().size; }
+int World::local_rank() const { return state_->link().local_rank; }
+int World::local_size() const { return state_->link().local_size; }
+std::chrono::milliseconds World::timeout() const { return state_->link().timeout; }
+void World::fail(std::string_view message) const { state_->fail(std::string(message)); }
+
+Group World::group() const {
+  std::vector<int64_t> ranks(static_cast<size_t>(size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return group(ranks);
+}
+
+Group World::group(const std::vector<int64_t>& ranks, const std::string& backend) const {
+  return Group(state_->group(ranks, backend));
+}
+
+World fake_world(int rank, int size) {
+  detail::Link link;
+  link.rank = rank;
+  link.size = size;
+  link.local_rank = rank;
+  link.local_size = size;
+  link.timeout = detail::settings().timeout;
+  return World(std::make_shared<detail::WorldState>(std::move(link), detail::BackendConfig::parse("fake")));
+}
+
+World current_world() {
+  if (auto world = detail::thread_world()) return World(std::move(world));
+  return init();
+}
+
+WorldScope::WorldScope(const World& world) : outer_(detail::exchange_thread_world(world.state())) {}
+WorldScope::~WorldScope() { detail::exchange_thread_world(std::move(outer_)); }
+
+}  // namespace sherd

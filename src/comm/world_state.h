@@ -1,0 +1,42 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/backend_config.h"
+#include "comm/group_state.h"
+#include "comm/link.h"
+
+namespace sherd::detail {
+
+class DeviceMeshState;
+
+/// What a World points at: the link to the other ranks, and the groups and meshes made so far. Groups and meshes are
+/// made once for each structure, so that equal ones are one object.
+class WorldState {
+ public:
+  WorldState(Link link, BackendConfig backends);
+
+  const Link& link() const { return *link_; }
+  std::shared_ptr<GroupState> group(std::vector<int64_t> ranks, const std::string& backend);
+  /// Posts the failure and lets go of every backend.
+  void fail(const std::string& message);
+
+  std::mutex mutex;  // guards `meshes`, which device_mesh.cpp keeps
+  std::map<std::string, std::weak_ptr<const DeviceMeshState>> meshes;  // weak: a mesh keeps its world alive
+
+ private:
+  std::shared_ptr<const Link> link_;
+  BackendConfig backends_;
+  std::mutex groups_mutex_;
+  std::map<std::pair<std::vector<int64_t>, std::string>, std::shared_ptr<GroupState>> groups_;
+};
+
+/// Sets or reads this thread's world; null where there is none.
+std::shared_ptr<WorldState> exchange_thread_world(std::shared_ptr<WorldState> world);
+std::shared_ptr<WorldState> thread_world();
+
+}  // namespace sherd::detail

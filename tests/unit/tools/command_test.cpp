@@ -1,0 +1,73 @@
+// The `sherd` command itself, and its verbs that only print.
+
+#include "command.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace sherd {
+namespace {
+
+using testing::run_command;
+using testing::sherd_command;
+
+TEST(CommandTest, HelpNamesEveryVerbAndShowsExamples) {
+  const auto help = run_command(sherd_command({"--help"}));
+  EXPECT_EQ(help.code, 0);
+  for (const char* word : {"usage: sherd", "  run ", "  layout ", "examples:"})
+    EXPECT_NE(help.out.find(word), std::string::npos) << word;
+  for (const char* verb : {"run", "layout"}) {
+    const auto verb_help = run_command(sherd_command({verb, "--help"}));
+    EXPECT_EQ(verb_help.code, 0);
+    EXPECT_NE(verb_help.out.find(std::string("usage: sherd ") + verb), std::string::npos);
+    EXPECT_NE(verb_help.out.find("examples:"), std::string::npos);
+  }
+}
+
+TEST(CommandTest, VersionIsTheProjects) {
+  EXPECT_EQ(run_command(sherd_command({"--version"})).out, "sherd " SHERD_VERSION "\n");
+}
+
+TEST(CommandTest, BadUsageExitsWithTwo) {
+  EXPECT_EQ(run_command(sherd_command({})).code, 2);
+  const auto unknown = run_command(sherd_command({"fly"}));
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_EQ(unknown.err, "sherd: no such verb\n  verb: fly\n  verbs: run, layout\n  help: sherd --help\n");
+  EXPECT_EQ(run_command(sherd_command({"layout", "f32[4]"})).code, 2);
+  EXPECT_EQ(run_command(sherd_command({"layout", "f32[4", "--mesh", "[2]"})).code, 2);
+  EXPECT_EQ(run_command(sherd_command({"layout", "f32[4@x]", "--mesh", "[dp=2]"})).code, 2);
+}
+
+TEST(CommandTest, LoadsNoLibtorch) {
+  const auto libraries = run_command({"ldd", SHERD_BINARY_DIR "/bin/sherd"});
+  EXPECT_EQ(libraries.code, 0);
+  EXPECT_EQ(libraries.out.find("torch"), std::string::npos) << libraries.out;
+}
+
+TEST(CommandTest, LayoutListsTheBoxOfEachRank) {
+  const auto result = run_command(sherd_command({"layout", "f32[5@dp, 4@tp]", "--mesh", "[dp=2, tp=2]"}));
+  EXPECT_EQ(result.code, 0) << result.err;
+  const std::string expected =
+      "f32[5@dp, 4@tp] on [dp=2, tp=2]\n"
+      "  rank 0 at [0, 0]: local [3, 2] = [0:3, 0:2]\n"
+      "  rank 1 at [0, 1]: local [3, 2] = [0:3, 2:4]\n"
+      "  rank 2 at [1, 0]: local [2, 2] = [3:5, 0:2]\n"
+      "  rank 3 at [1, 1]: local [2, 2] = [3:5, 2:4]\n";
+  EXPECT_EQ(result.out.substr(0, expected.size()), expected);
+}
+
+TEST(CommandTest, LayoutAsJson) {
+  const auto result = run_command(sherd_command({"layout", "f32[5@0]", "--mesh", "[4]", "--json"}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json["tensor"], "f32[5@0]");
+  EXPECT_EQ(json["mesh"], "[4]");
+  ASSERT_EQ(json["ranks"].size(), 4u);
+  EXPECT_EQ(json["ranks"][2]["boxes"][0], (nlohmann::json{{"offset", {4}}, {"size", {1}}}));
+  EXPECT_TRUE(json["ranks"][3]["boxes"].empty());
+  EXPECT_EQ(json["ranks"][3]["local_shape"], nlohmann::json({0}));
+}
+
+}  // namespace
+}  // namespace sherd
