@@ -1,0 +1,22 @@
+# `cmake --install` gives a package: the command, the headers, and
+#   find_package(sherd)                    sherd::sherd and sherd::core; asks for Torch
+#   find_package(sherd COMPONENTS core)    sherd::core alone; asks for nothing
+
+include(CMakePackageConfigHelpers)
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/sherd)
+
+install(TARGETS sherd_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS sherd_core EXPORT sherdCoreTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT sherdCoreTargets NAMESPACE sherd:: DESTINATION ${package_folder})
+if(SHERD_TORCH_ROOMS)
+  install(TARGETS sherd EXPORT sherdTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT sherdTargets NAMESPACE sherd:: DESTINATION ${package_folder})
+endif()
+install(DIRECTORY include/sherd DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/sherd)
+
+configure_package_config_file(cmake/sherdConfig.cmake.in ${PROJECT_BINARY_DIR}/sherdConfig.cmake
+                              INSTALL_DESTINATION ${package_folder})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/sherdConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/sherdConfig.cmake ${PROJECT_BINARY_DIR}/sherdConfigVersion.cmake
+        DESTINATION ${package_folder})

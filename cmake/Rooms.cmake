@@ -69,7 +69,7 @@ function(sherd_library)
                                          SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
                                          INSTALL_RPATH_USE_LINK_PATH ON)
   # An installed sherd links the Torch that its user's find_package found: see sherdConfig.cmake.in.
-  target_link_libraries(sherd PUBLIC "$<BUILD_INTERFACE:${TORCH_LIBRARIES}>" PRIVATE $<BUILD_INTERFACE:sherd_flags>)
+  target_link_libraries(sherd PUBLIC $<BUILD_INTERFACE:sherd_libtorch> PRIVATE $<BUILD_INTERFACE:sherd_flags>)
   if(SHERD_SANITIZE)
     target_link_options(sherd PUBLIC -fsanitize=${SHERD_SANITIZE})
   endif()

@@ -5,7 +5,7 @@ if(NOT SHERD_TORCH_ROOMS)
   return()
 endif()
 
-file(WRITE ${PROJECT_BINARY_DIR}/torch_header.cpp "// The source that a precompiled header must have.\n")
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/torch_header.cpp CONTENT "// A precompiled header needs a source.\n")
 add_library(sherd_torch_pch OBJECT ${PROJECT_BINARY_DIR}/torch_header.cpp)
 target_link_libraries(sherd_torch_pch PRIVATE sherd_flags sherd_torch)
 target_precompile_headers(sherd_torch_pch PRIVATE <torch/torch.h>)

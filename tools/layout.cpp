@@ -3,9 +3,11 @@
 #include "sherd/layout.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
+#include "sherd/picture.h"
 #include "verb.h"
 
 namespace sherd::tools {
@@ -29,6 +31,7 @@ void print_text(const TensorText& tensor, const Layout& layout) {
     fmt::print("  rank {} at {}: local {} = {}\n", layout.mesh.rank_at(at), to_string(at),
                to_string(local_shape(layout, at)), boxes_text(local_boxes(layout, at)));
   }
+  fmt::print("\n{}", draw_text(layout, {.color = ::isatty(STDOUT_FILENO) != 0}));
 }
 
 void print_json(const TensorText& tensor, const Layout& layout) {

@@ -1,10 +1,13 @@
 #pragma once
 // Collective calls on a group. Every rank of the group makes the same calls in the same order.
 //
-// Tensors are contiguous, on one device, and alive until the Work is waited for. All dtypes: what a transport cannot
-// send (bool, complex, 8-bit floats, ...) travels as bytes or as its real parts.
+// Tensors are dense, contiguous, on one device, and alive until the Work is waited for. `in` and `out` do not overlap,
+// except that `in` of all_gather may be this rank's block of `out`, and `out` of reduce_scatter its block of `in`.
+// All dtypes can be moved: what a transport does not know (bool, complex, 8-bit floats, ...) travels as bytes.
+//
 // Throws c10::ValueError before anything moves where this rank's own arguments are wrong, and c10::DistBackendError
-// when a rank failed, died, came too late or called something else; the group is unusable after that.
+// when a rank failed, died, came too late or called something else; the group is unusable after that. Rank threads
+// always compare what they call, the other transports where WorldOptions::check is set.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
@@ -14,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sherd/group.h"
@@ -42,7 +46,9 @@ Work all_gather(const Group& group, const at::Tensor& out, const at::Tensor& in)
 /// Costs sum(numels) - numels[rank] elements received: nothing is padded.
 Work all_gather_uneven(const Group& group, const at::Tensor& out, const at::Tensor& in, c10::IntArrayRef numels);
 
-/// Every rank's `inout` becomes the reduction of all. avg of integers is refused.
+/// Every rank's `inout` becomes the reduction of all; the same bits on every rank. Complex numbers are reduced by sum
+/// and avg alone, integers not by avg, 8-bit floats and u16, u32, u64 not at all; for bool, sum is "any" and product
+/// is "all".
 Work all_reduce(const Group& group, const at::Tensor& inout, ReduceOp op = ReduceOp::sum);
 
 /// out = this rank's block of the reduction; `in` is one block per rank, block i of numels[i] elements (all equal to
@@ -61,7 +67,9 @@ Work broadcast(const Group& group, const at::Tensor& inout, int root);
 /// out = block `rank` of root's `in`; other ranks pass an undefined `in`.
 Work scatter(const Group& group, const at::Tensor& out, const at::Tensor& in, int root, c10::IntArrayRef numels = {});
 
-/// Point to point. A send may return before the other side receives.
+/// Point to point. Messages between two ranks with one tag (0 to 2^30 - 1) arrive in the order they were sent; NCCL
+/// looks at the order alone. A send may or may not be over before the other side receives: to exchange, start both and
+/// then wait for both. A rank may send to itself, before it waits for the message.
 Work send(const Group& group, const at::Tensor& tensor, int to, int tag = 0);
 Work receive(const Group& group, const at::Tensor& tensor, int from, int tag = 0);
 
@@ -79,13 +87,14 @@ void agree(const Group& group, std::string_view operation, const std::function<v
 struct CollectiveCall {
   std::string name;  // "all_gather"
   std::string group;
-  std::string dtype;
+  std::string dtype;  // empty for a barrier
   int64_t numel = 0;  // of this rank's input
   int64_t bytes = 0;  // that this rank receives from others
   bool operator==(const CollectiveCall&) const = default;
 };
 
-/// While it lives, keeps every collective that this thread calls through the functions above, on any group.
+/// While it lives, keeps every collective that this thread calls through the functions above, on any group. Recorders
+/// nest: an outer one sees the calls too.
 class CommRecorder {
  public:
   CommRecorder();
@@ -95,9 +104,12 @@ class CommRecorder {
 
   const std::vector<CollectiveCall>& calls() const { return calls_; }
   int64_t bytes() const;
-  /// One line per kind of call: "all_gather f32 x3 12.0 KiB".
+  /// One line per kind of call: "all_gather f32 on ranks 0-3 x3 12.0 KiB".
   std::string to_string() const;
-  void add(CollectiveCall call) { calls_.push_back(std::move(call)); }
+  void add(CollectiveCall call) {
+    if (outer_ != nullptr) outer_->add(call);
+    calls_.push_back(std::move(call));
+  }
 
  private:
   std::vector<CollectiveCall> calls_;

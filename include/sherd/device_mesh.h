@@ -20,15 +20,15 @@ class DeviceMeshState;
 }
 
 /// A handle: copies name the same mesh, and two meshes of one world with equal structure (device type, axes with
-/// their names, ranks) are the same object. Making one costs no communication and concerns its members alone; a
-/// rank outside it may make it too and gets an empty coordinate.
+/// their names, ranks, backends) are equal and have one identity(), however they came about. Making one costs no
+/// communication and concerns its members alone; a rank outside it may make it too and gets an empty coordinate.
+/// Meshes are a rank's own: an equal mesh in another world, of another rank thread say, is another mesh.
 class DeviceMesh {
  public:
   /// `ranks` of the current world. Throws c10::ValueError where the mesh is larger than the world.
   /// `backends` overrides the world's backend per axis: {{"dp", "gloo"}}.
   DeviceMesh(std::string_view device_type, Mesh ranks,
              const std::vector<std::pair<std::string, std::string>>& backends = {});
-  explicit DeviceMesh(std::shared_ptr<const detail::DeviceMeshState> state) : state_(std::move(state)) {}
 
   /// A one-axis mesh over a group that exists.
   static DeviceMesh from_group(const Group& group, std::string_view device_type, std::string name = {});
@@ -51,17 +51,17 @@ class DeviceMesh {
 
   /// The group along an axis, through this rank. Throws where this rank is not in the mesh.
   Group group(int64_t axis) const;
-  Group group(std::string_view axis) const { return group(mesh().axis(axis)); }
+  Group group(std::string_view axis) const;
   std::vector<Group> groups() const;
   /// This rank's place along an axis.
   int64_t local_rank(int64_t axis) const;
-  int64_t local_rank(std::string_view axis) const { return local_rank(mesh().axis(axis)); }
+  int64_t local_rank(std::string_view axis) const;
 
-  /// The sub-mesh through this rank along some axes, in the order of this mesh. It shares the groups. Names of axes
-  /// made by flatten() are found too.
+  /// The sub-mesh through this rank along some axes, in the order of this mesh. It shares the groups. Names that
+  /// flatten() gave to meshes of this root are found too.
   DeviceMesh operator[](std::string_view axis) const;
   DeviceMesh operator[](const std::vector<std::string>& axes) const;
-  /// All axes as one.
+  /// All axes as one, called `name`; "dp_tp" where none is given.
   DeviceMesh flatten(std::string name = {}) const;
   /// One axis as several.
   DeviceMesh unflatten(int64_t axis, std::vector<MeshAxis> into) const;
@@ -72,7 +72,15 @@ class DeviceMesh {
   const detail::DeviceMeshState* identity() const { return state_.get(); }
 
  private:
-  std::shared_ptr<const detail::DeviceMeshState> state_;
+  using StatePtr = std::shared_ptr<const detail::DeviceMeshState>;
+  DeviceMesh(StatePtr state, StatePtr root) : state_(std::move(state)), root_(std::move(root)) {}
+  static DeviceMesh over_groups(const char* operation, const std::vector<Group>& groups, std::string_view device_type,
+                                Mesh mesh);
+  DeviceMesh part(Mesh mesh, std::vector<std::string> backends) const;
+  std::optional<DeviceMesh> find_flattened(const std::string& name) const;
+
+  StatePtr state_;
+  StatePtr root_;  // what it was sliced from; itself where it was not
 };
 
 /// A mesh over ranks 0, 1, 2, ... of the current world. Every rank of it calls this.

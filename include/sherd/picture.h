@@ -19,7 +19,7 @@ namespace sherd {
 
 struct TextOptions {
   bool color = false;       // ANSI colours: one per shard
-  int64_t max_width = 100;  // characters; columns of cells that do not fit are left out, and counted
+  int64_t max_width = 100;  // characters; columns of cells that do not fit are left out and counted, down to three
   int64_t max_rows = 16;    // rows of cells
 };
 
@@ -30,7 +30,7 @@ std::string draw_text(const Layout& layout, const TextOptions& options = {});
 
 struct SvgOptions {
   int64_t width = 640;     // pixels
-  int64_t max_cells = 64;  // per dim; the others are left out, and counted
+  int64_t max_cells = 32;  // per dim; the others are left out, and counted
 };
 
 /// The same picture to scale, as an SVG element that stands alone or inside a page.

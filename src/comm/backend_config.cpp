@@ -12,6 +12,7 @@
 namespace sherd::detail {
 namespace {
 
+constexpr const char* kHelp = "\"cpu:gloo,cuda:nccl\", or one name for all devices";
 constexpr std::array kBackends = {"threads", "gloo", "nccl", "fake"};
 
 std::string checked_backend(const std::string& name, const std::string& text) {
@@ -19,7 +20,7 @@ std::string checked_backend(const std::string& name, const std::string& text) {
     throw_value_error(ErrorText("backend", "there is no backend called \"" + name + "\"")
                           .fact("text", "\"" + text + "\"")
                           .fact("known", "threads, gloo, nccl, fake")
-                          .help("cpu:gloo,cuda:nccl"));
+                          .help(kHelp));
   }
   return name;
 }
@@ -46,8 +47,14 @@ BackendConfig BackendConfig::parse(const std::string& text) {
     if (colon == std::string::npos) {
       config.for_all_ = checked_backend(part, text);
     } else {
-      config.by_device_.emplace_back(parse_device_type("backend", part.substr(0, colon)),
-                                     checked_backend(part.substr(colon + 1), text));
+      const c10::DeviceType device = parse_device_type("backend", part.substr(0, colon));
+      for (const auto& [earlier, name] : config.by_device_) {
+        if (earlier != device) continue;
+        throw_value_error(ErrorText("backend", c10::DeviceTypeName(device, true) + " is given two backends")
+                              .fact("text", "\"" + text + "\"")
+                              .help(kHelp));
+      }
+      config.by_device_.emplace_back(device, checked_backend(part.substr(colon + 1), text));
     }
   }
   return config;
@@ -57,7 +64,7 @@ std::string BackendConfig::backend_for(c10::DeviceType device) const {
   for (const auto& [type, name] : by_device_) {
     if (type == device) return name;
   }
-  return for_all_;
+  return for_all_ == "nccl" && device != c10::DeviceType::CUDA ? "" : for_all_;
 }
 
 }  // namespace sherd::detail

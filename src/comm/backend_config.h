@@ -11,7 +11,8 @@ namespace sherd::detail {
 
 class BackendConfig {
  public:
-  /// "gloo" means that backend for every device type. Throws c10::ValueError for an unknown backend or bad text.
+  /// "gloo" means that backend for every device type that it can serve. Throws c10::ValueError for an unknown backend
+  /// or bad text.
   static BackendConfig parse(const std::string& text);
   /// The backend's name, or "" where none is configured.
   std::string backend_for(c10::DeviceType device) const;

@@ -15,8 +15,10 @@ int64_t given(const Call& call, int to) {
   switch (call.kind) {
     case Collective::all_to_all:
     case Collective::reduce_scatter:
-    case Collective::scatter: return numel_of(call.inputs, to);
-    default: return numel_of(call.inputs, 0);
+    case Collective::scatter:
+      return numel_of(call.inputs, to);
+    default:
+      return numel_of(call.inputs, 0);
   }
 }
 
@@ -24,10 +26,13 @@ int64_t taken(const Call& call, int from) {
   switch (call.kind) {
     case Collective::all_gather:
     case Collective::all_to_all:
-    case Collective::gather: return numel_of(call.outputs, from);
+    case Collective::gather:
+      return numel_of(call.outputs, from);
     case Collective::scatter:
-    case Collective::broadcast: return from == call.root ? numel_of(call.outputs, 0) : -1;
-    default: return numel_of(call.outputs, 0);
+    case Collective::broadcast:
+      return from == call.root ? numel_of(call.outputs, 0) : -1;
+    default:
+      return numel_of(call.outputs, 0);
   }
 }
 

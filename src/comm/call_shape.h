@@ -10,10 +10,10 @@ namespace sherd::detail {
 
 /// What one rank's call promises to the others, without its tensors.
 struct CallShape {
-  std::string kind;             // what must be equal on all ranks: collective, reduction, root, dtype
-  std::vector<int64_t> gives;   // elements for rank i; -1: no opinion
-  std::vector<int64_t> takes;   // elements from rank i; -1: no opinion
-  std::string description;      // for people
+  std::string kind;            // what must be equal on all ranks: collective, reduction, root, dtype
+  std::vector<int64_t> gives;  // elements for rank i; -1: no opinion
+  std::vector<int64_t> takes;  // elements from rank i; -1: no opinion
+  std::string description;     // for people
 };
 
 CallShape shape_of(const Call& call, int size);

@@ -3,18 +3,19 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/view_as_real.h>
 #include <fmt/format.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <algorithm>
 #include <numeric>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "comm/arguments.h"
 #include "comm/call.h"
 #include "comm/errors.h"
 #include "comm/group_state.h"
-#include "comm/missing_ranks.h"
+#include "comm/recorder.h"
+#include "comm/recording.h"
 #include "comm/sync_backend.h"
 #include "sherd/box.h"
 
@@ -22,105 +23,113 @@ namespace sherd {
 namespace {
 
 using at::Tensor;
+using detail::Call;
+using detail::check_blocks;
+using detail::check_numel;
+using detail::check_pair;
+using detail::check_place;
+using detail::check_tag;
+using detail::check_tensor;
 using detail::Collective;
 using detail::name_of;
-using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+using detail::record;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-thread_local CommRecorder* recorder = nullptr;
+/// The backend that serves a call, and what it does by itself; the rest is composed here.
+struct Transport {
+  c10d::Backend& backend;
+  bool ours;   // every dtype, every reduction, blocks of any size; calls are compared always
+  bool lists;  // all_gather and reduce_scatter of blocks of different sizes
+  bool average;
+  bool bitwise;
+};
 
-void record(const Group& group, Collective kind, const Tensor& in, int64_t received_numel) {
-  if (recorder == nullptr) return;
-  recorder->add({.name = name_of(kind),
-                 .group = group.name(),
-                 .dtype = detail::dtype_name(in.scalar_type()),
-                 .numel = in.numel(),
-                 .bytes = received_numel * static_cast<int64_t>(in.element_size())});
+Transport transport_of(c10d::Backend& backend) {
+  const bool ours = dynamic_cast<detail::SyncBackend*>(&backend) != nullptr;
+  const bool nccl = backend.getBackendName() == "nccl";
+  return {backend, ours, ours || nccl, ours || nccl, !nccl};
 }
 
-// Runs `start` on the backend for `device` and turns whatever goes wrong, now or when waiting, into sherd's error.
-template <class Start>
-Work start(const Group& group, Collective kind, c10::DeviceType device, Start&& start_work,
-           std::function<void()> after = {}) {
+/// What `begin` below returns: nothing where nothing is left to wait for.
+struct Started {
+  WorkPtr work = {};
+  std::function<void()> after = {};  // once `work` is over
+};
+
+// Runs `begin` on the transport for `device` and turns whatever goes wrong, now or when waiting, into sherd's error.
+// Where calls are to be compared and the transport does not do it, `make_call` says what this rank calls; null where
+// not all ranks call.
+template <class MakeCall, class Begin>
+Work run(const Group& group, Collective kind, c10::DeviceType device, MakeCall make_call, Begin begin) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  WorkPtr work;
+  c10::intrusive_ptr<c10d::Backend> backend;
+  Started started;
   try {
-    work = start_work(group.backend(device));
+    backend = group.state().transport(device, name_of(kind));
+    const Transport transport = transport_of(*backend);
+    if constexpr (!std::is_same_v<MakeCall, std::nullptr_t>) {
+      if (group.state().link().check && !transport.ours) detail::compare_calls(*backend, group.ranks(), make_call());
+    }
+    started = begin(transport);
   } catch (const c10::ValueError&) {
     throw;
   } catch (const std::exception&) {
+    backend.reset();
     group.state().rethrow(name_of(kind));
   }
-  return Work([group, kind, work = std::move(work), after = std::move(after)] {
+  if (!started.work && !started.after) return Work();
+  return Work([group, kind, under_way = group.state().under_way(), started = std::move(started)]() mutable {
     try {
-      work->wait();
+      if (started.work) started.work->wait();
     } catch (const std::exception&) {
+      started = {};
+      under_way.reset();
       group.state().rethrow(name_of(kind));
     }
+    under_way.reset();
     at::AutoDispatchBelowADInplaceOrView inner_below_autograd;
-    if (after) after();
+    if (started.after) started.after();
   });
 }
 
-void check_tensor(Collective kind, const Tensor& tensor) {
-  if (tensor.is_contiguous()) return;
-  detail::throw_value_error(ErrorText(name_of(kind), "the tensor is not contiguous")
-                                .fact("sizes", to_string(tensor.sizes().vec()))
-                                .fact("strides", to_string(tensor.strides().vec()))
-                                .help("tensor.contiguous()"));
-}
-
-void check_numel(Collective kind, const char* what, int64_t given, int64_t needed) {
-  if (given == needed) return;
-  detail::throw_value_error(ErrorText(name_of(kind), fmt::format("{} has the wrong number of elements", what))
-                                .fact("given", std::to_string(given))
-                                .fact("needed", std::to_string(needed))
-                                .help("one block per rank of the group, in rank order"));
-}
-
-void check_same_dtype(Collective kind, const Tensor& out, const Tensor& in) {
-  if (out.scalar_type() == in.scalar_type()) return;
-  detail::throw_value_error(ErrorText(name_of(kind), "input and output have different dtypes")
-                                .fact("in", detail::dtype_name(in.scalar_type()))
-                                .fact("out", detail::dtype_name(out.scalar_type()))
-                                .help("out = torch::empty(sizes, in.options())"));
-}
-
-void check_root(Collective kind, const Group& group, int root) {
-  if (root >= 0 && root < group.size()) return;
-  detail::throw_value_error(ErrorText(name_of(kind), "there is no such rank in the group")
-                                .fact("rank", std::to_string(root))
-                                .fact("group", fmt::format("{}, places 0 to {}", group.name(), group.size() - 1))
-                                .help("a place in the group, not a rank of the world"));
+// Autograd must learn that a tensor it may have saved has other contents now.
+void mark_written(const Tensor& tensor) {
+  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
 }
 
 int64_t sum(c10::IntArrayRef numels) { return std::accumulate(numels.begin(), numels.end(), int64_t{0}); }
 
-std::vector<int64_t> equal_blocks(const Group& group, int64_t numel) {
-  return std::vector<int64_t>(static_cast<size_t>(group.size()), numel / group.size());
+bool all_equal(c10::IntArrayRef numels) { return std::equal(numels.begin() + 1, numels.end(), numels.begin()); }
+
+std::vector<int64_t> equal_blocks(const char* operation, const char* what, const Group& group, int64_t numel) {
+  const int64_t each = numel / group.size();
+  if (each * group.size() != numel) {
+    detail::throw_value_error(
+        ErrorText(operation, fmt::format("{} does not divide into one equal block per rank", what))
+            .fact("elements", std::to_string(numel))
+            .fact("group", group.name())
+            .help("pass the size of each block"));
+  }
+  return std::vector<int64_t>(static_cast<size_t>(group.size()), each);
 }
 
-void check_blocks(Collective kind, const Group& group, c10::IntArrayRef numels) {
-  if (static_cast<int>(numels.size()) == group.size()) return;
-  detail::throw_value_error(ErrorText(name_of(kind), "one block size for each rank is needed")
-                                .fact("given", to_string(numels.vec()))
-                                .fact("group", fmt::format("{} ranks", group.size()))
-                                .help("give a size for every rank of the group, 0 where a rank has nothing"));
-}
-
-bool takes_uneven_lists(const BackendPtr& backend) { return backend->getBackendName() != "gloo"; }
-
-// Collectives that only move data need not know the dtype.
+// Transports of torch do not know every dtype; what only moves can move as bytes.
 Tensor as_bytes(const Tensor& tensor) { return tensor.view({-1}).view(c10::ScalarType::Byte); }
+Tensor movable(const Transport& transport, const Tensor& tensor) { return transport.ours ? tensor : as_bytes(tensor); }
 
 std::vector<int64_t> scaled(c10::IntArrayRef numels, int64_t factor) {
   std::vector<int64_t> result(numels.begin(), numels.end());
   for (int64_t& n : result) n *= factor;
   return result;
 }
+std::vector<int64_t> movable(const Transport& transport, c10::IntArrayRef numels, const Tensor& tensor) {
+  return scaled(numels, transport.ours ? 1 : static_cast<int64_t>(tensor.element_size()));
+}
 
-std::vector<Tensor> blocks_of(const Tensor& flat, c10::IntArrayRef numels) {
+std::vector<Tensor> blocks_of(const Tensor& whole, c10::IntArrayRef numels) {
+  const Tensor flat = whole.view({-1});
   std::vector<Tensor> blocks;
+  blocks.reserve(numels.size());
   int64_t offset = 0;
   for (const int64_t n : numels) {
     blocks.push_back(flat.narrow(0, offset, n));
@@ -129,259 +138,325 @@ std::vector<Tensor> blocks_of(const Tensor& flat, c10::IntArrayRef numels) {
   return blocks;
 }
 
-// A tensor and reduction that every transport knows, standing for the one asked for.
-struct Reducible {
-  Tensor tensor;
-  ReduceOp op;
-  bool divide = false;  // by the number of ranks, afterwards
-};
-
-Reducible reducible(Collective kind, const Tensor& tensor, ReduceOp op) {
+void check_reduction(const char* operation, const Tensor& tensor, ReduceOp op) {
   const auto refuse = [&](const char* problem, const char* help) {
-    detail::throw_value_error(ErrorText(name_of(kind), problem)
+    detail::throw_value_error(ErrorText(operation, problem)
                                   .fact("reduction", to_string(op))
                                   .fact("dtype", detail::dtype_name(tensor.scalar_type()))
                                   .help(help));
   };
-  if (tensor.scalar_type() == c10::ScalarType::Bool) {
-    if (op == ReduceOp::avg || op == ReduceOp::bxor) refuse("makes no sense for bool", "tensor.to(torch::kFloat)");
-    const bool any = op == ReduceOp::sum || op == ReduceOp::max || op == ReduceOp::bor;
-    return {tensor.view(c10::ScalarType::Byte), any ? ReduceOp::max : ReduceOp::min};
+  const auto type = tensor.scalar_type();
+  const bool floating = tensor.is_floating_point();
+  const bool narrow = floating && tensor.element_size() == 1;
+  if (narrow || c10::isBarebonesUnsignedType(type) || type == c10::ScalarType::ComplexHalf || c10::isQIntType(type)) {
+    refuse("tensors of this dtype can only be moved", "tensor.to(torch::kFloat)");
   }
+  if (type == c10::ScalarType::Bool && op == ReduceOp::avg) refuse("bool has no average", "tensor.to(torch::kFloat)");
   if (tensor.is_complex()) {
-    if (op != ReduceOp::sum && op != ReduceOp::avg) refuse("complex numbers can only be summed", "sum or avg");
-    return {at::view_as_real(tensor), ReduceOp::sum, op == ReduceOp::avg};
+    if (op != ReduceOp::sum && op != ReduceOp::avg) refuse("complex numbers can only be summed", "ReduceOp::sum");
+    return;
   }
-  if (op == ReduceOp::avg) {
-    if (!tensor.is_floating_point()) refuse("integers have no average", "tensor.to(torch::kFloat), or sum");
-    return {tensor, ReduceOp::sum, true};
-  }
+  if (op == ReduceOp::avg && !floating) refuse("integers have no average", "tensor.to(torch::kFloat)");
   const bool bitwise = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
-  if (bitwise && tensor.is_floating_point()) refuse("bitwise reductions are for integers", "sum, min or max");
-  return {tensor, op};
+  if (bitwise && floating) refuse("bitwise reductions are for integers", "ReduceOp::min, or max");
+}
+
+// A tensor and a reduction that the transport knows, standing for those asked for.
+struct Reducible {
+  Tensor tensor;  // a view of the one asked for; a copy where it has another dtype
+  ReduceOp op;
+  bool copied = false;
+  bool divide = false;  // by the number of ranks, afterwards
+};
+
+Reducible reducible(const Transport& transport, const Tensor& tensor, ReduceOp op) {
+  if (transport.ours) return {tensor, op};
+  if (tensor.scalar_type() == c10::ScalarType::Bool) {
+    if (op == ReduceOp::bxor) return {as_bytes(tensor), op};
+    const bool any = op == ReduceOp::sum || op == ReduceOp::max || op == ReduceOp::bor;
+    return {as_bytes(tensor), any ? ReduceOp::max : ReduceOp::min};
+  }
+  Reducible what{tensor.view({-1}), op};
+  if (tensor.is_complex()) what.tensor = at::view_as_real(what.tensor).view({-1});
+  if (tensor.scalar_type() == c10::ScalarType::Short) {  // known to neither Gloo nor NCCL
+    what.tensor = what.tensor.to(c10::ScalarType::Int);
+    what.copied = true;
+  }
+  if (op == ReduceOp::avg && !transport.average) {
+    what.op = ReduceOp::sum;
+    what.divide = true;
+  }
+  return what;
+}
+
+// What is left to do when `what`, standing for `tensor`, has been reduced.
+std::function<void()> finishing(const Reducible& what, const Tensor& tensor, int ranks) {
+  if (!what.copied && !what.divide) return {};
+  return [what, tensor, ranks] {
+    if (what.divide) what.tensor.div_(ranks);
+    if (what.copied) tensor.view({-1}).copy_(what.tensor);
+  };
+}
+
+bool reduces_itself(const Transport& transport, ReduceOp op) {
+  return transport.bitwise || (op != ReduceOp::band && op != ReduceOp::bor && op != ReduceOp::bxor);
+}
+
+// For reductions that the transport does not know: every rank gets all parts and reduces them in rank order.
+Started gather_and_reduce(const Transport& transport, const Tensor& inout, ReduceOp op) {
+  const int n = transport.backend.getSize();
+  Tensor parts = at::empty({inout.numel() * n}, inout.options());
+  Tensor bytes = as_bytes(parts);
+  Tensor mine = as_bytes(inout);
+  const std::vector<int64_t> numels(static_cast<size_t>(n), inout.numel());
+  return {transport.backend._allgather_base(bytes, mine, {}),
+          [=] { detail::reduce_into(inout.view({-1}), blocks_of(parts, numels), op); }};
 }
 
 // Gloo has no collective for blocks of different sizes. A ring moves each block n - 1 times and copies nothing.
-Work ring_all_gather(const Group& group, const Tensor& out, c10::IntArrayRef numels) {
-  const int n = group.size();
-  const int next = (group.rank() + 1) % n;
-  const int previous = (group.rank() + n - 1) % n;
-  const std::vector<Tensor> blocks = blocks_of(out, numels);
-  try {
-    const BackendPtr backend = group.backend(out.device().type());
-    for (int step = 0; step + 1 < n; ++step) {
-      std::vector<Tensor> outgoing{blocks[static_cast<size_t>((group.rank() - step + n) % n)]};
-      std::vector<Tensor> incoming{blocks[static_cast<size_t>((group.rank() - step - 1 + n) % n)]};
-      const WorkPtr sent = outgoing[0].numel() > 0 ? backend->send(outgoing, next, step) : nullptr;
-      const WorkPtr received = incoming[0].numel() > 0 ? backend->recv(incoming, previous, step) : nullptr;
-      if (received) received->wait();
-      if (sent) sent->wait();
-    }
-  } catch (const std::exception&) {
-    group.state().rethrow(name_of(Collective::all_gather));
+void ring_all_gather(c10d::Backend& backend, const std::vector<Tensor>& blocks) {
+  const int n = backend.getSize();
+  const int me = backend.getRank();
+  const auto block = [&](int i) { return std::vector<Tensor>{blocks[static_cast<size_t>((i + 2 * n) % n)]}; };
+  for (int step = 0; step + 1 < n; ++step) {
+    std::vector<Tensor> outgoing = block(me - step);
+    std::vector<Tensor> incoming = block(me - step - 1);
+    const int tag = detail::kMaxTag + 1 + step;
+    const WorkPtr sent = outgoing[0].numel() > 0 ? backend.send(outgoing, (me + 1) % n, tag) : nullptr;
+    const WorkPtr received = incoming[0].numel() > 0 ? backend.recv(incoming, (me + n - 1) % n, tag) : nullptr;
+    if (received) received->wait();
+    if (sent) sent->wait();
   }
-  return Work();
 }
 
 }  // namespace
 
 Work all_gather(const Group& group, const Tensor& out, const Tensor& in) {
   constexpr auto kKind = Collective::all_gather;
-  check_tensor(kKind, in);
-  check_tensor(kKind, out);
-  check_same_dtype(kKind, out, in);
-  check_numel(kKind, "out", out.numel(), in.numel() * group.size());
+  check_tensor("all_gather", "in", in);
+  check_tensor("all_gather", "out", out);
+  check_pair("all_gather", out, in);
+  check_numel("all_gather", "out", out.numel(), in.numel() * group.size());
   record(group, kKind, in, out.numel() - in.numel());
-  if (out.numel() == 0) return Work();
-  Tensor to = as_bytes(out);
-  Tensor from = as_bytes(in);
-  return start(group, kKind, in.device().type(),
-               [&](const BackendPtr& backend) { return backend->_allgather_base(to, from, {}); });
+  mark_written(out);
+  const auto call = [&] {
+    const std::vector<int64_t> numels(static_cast<size_t>(group.size()), in.numel());
+    return Call{.kind = kKind, .inputs = {in}, .outputs = blocks_of(out, numels)};
+  };
+  return run(group, kKind, in.device().type(), call, [&](const Transport& transport) -> Started {
+    if (out.numel() == 0 && !transport.ours) return {};
+    Tensor to = movable(transport, out);
+    Tensor from = movable(transport, in);
+    return {transport.backend._allgather_base(to, from, {})};
+  });
 }
 
 Work all_gather_uneven(const Group& group, const Tensor& out, const Tensor& in, c10::IntArrayRef numels) {
   constexpr auto kKind = Collective::all_gather;
-  check_blocks(kKind, group, numels);
-  if (std::equal(numels.begin() + 1, numels.end(), numels.begin())) return all_gather(group, out, in);
-  check_tensor(kKind, in);
-  check_tensor(kKind, out);
-  check_same_dtype(kKind, out, in);
-  check_numel(kKind, "in", in.numel(), numels[static_cast<size_t>(group.rank())]);
-  check_numel(kKind, "out", out.numel(), sum(numels));
+  check_tensor("all_gather_uneven", "in", in);
+  check_tensor("all_gather_uneven", "out", out);
+  check_pair("all_gather_uneven", out, in);
+  check_blocks("all_gather_uneven", group, numels);
+  check_numel("all_gather_uneven", "in", in.numel(), numels[static_cast<size_t>(group.rank())]);
+  check_numel("all_gather_uneven", "out", out.numel(), sum(numels));
+  if (all_equal(numels)) return all_gather(group, out, in);
   record(group, kKind, in, out.numel() - in.numel());
-  const Tensor to = as_bytes(out);
-  const std::vector<int64_t> bytes = scaled(numels, static_cast<int64_t>(in.element_size()));
-  std::vector<std::vector<Tensor>> blocks{blocks_of(to, bytes)};
-  std::vector<Tensor> from{as_bytes(in)};
-  bool ring = false;
-  try {
-    ring = !takes_uneven_lists(group.backend(in.device().type()));
-  } catch (const std::exception&) {
-    group.state().rethrow(name_of(kKind));
-  }
-  if (ring) {
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
-    blocks[0][static_cast<size_t>(group.rank())].copy_(from[0]);
-    return ring_all_gather(group, to, bytes);
-  }
-  return start(group, kKind, in.device().type(),
-               [&](const BackendPtr& backend) { return backend->allgather(blocks, from, {}); });
+  mark_written(out);
+  const auto call = [&] { return Call{.kind = kKind, .inputs = {in}, .outputs = blocks_of(out, numels)}; };
+  return run(group, kKind, in.device().type(), call, [&](const Transport& transport) -> Started {
+    std::vector<std::vector<Tensor>> blocks{blocks_of(movable(transport, out), movable(transport, numels, out))};
+    std::vector<Tensor> from{movable(transport, in)};
+    if (transport.lists) return {transport.backend.allgather(blocks, from, {})};
+    detail::copy_elements(blocks[0][static_cast<size_t>(group.rank())], from[0]);
+    ring_all_gather(transport.backend, blocks[0]);
+    return {};
+  });
 }
 
 Work all_reduce(const Group& group, const Tensor& inout, ReduceOp op) {
   constexpr auto kKind = Collective::all_reduce;
-  check_tensor(kKind, inout);
-  const Reducible what = reducible(kKind, inout, op);
+  check_tensor("all_reduce", "inout", inout);
+  check_reduction("all_reduce", inout, op);
   // A ring sends and receives every element twice, less this rank's share.
   record(group, kKind, inout, 2 * inout.numel() * (group.size() - 1) / group.size());
-  if (inout.numel() == 0 || group.size() == 1) return Work();
-  std::vector<Tensor> tensors{what.tensor};
-  c10d::AllreduceOptions options;
-  options.reduceOp = detail::to_c10d(what.op);
-  const auto divide = [tensor = what.tensor, n = group.size()] { tensor.div_(n); };
-  return start(
-      group, kKind, inout.device().type(),
-      [&](const BackendPtr& backend) { return backend->allreduce(tensors, options); },
-      what.divide ? std::function<void()>(divide) : nullptr);
+  mark_written(inout);
+  const auto call = [&] { return Call{.kind = kKind, .inputs = {inout}, .outputs = {inout}, .op = op}; };
+  return run(group, kKind, inout.device().type(), call, [&](const Transport& transport) -> Started {
+    if (inout.numel() == 0 && !transport.ours) return {};
+    if (!reduces_itself(transport, op)) return gather_and_reduce(transport, inout, op);
+    const Reducible what = reducible(transport, inout, op);
+    std::vector<Tensor> tensors{what.tensor};
+    c10d::AllreduceOptions options;
+    options.reduceOp = detail::to_c10d(what.op);
+    return {transport.backend.allreduce(tensors, options), finishing(what, inout, group.size())};
+  });
 }
 
 Work reduce_scatter(const Group& group, const Tensor& out, const Tensor& in, ReduceOp op, c10::IntArrayRef numels) {
   constexpr auto kKind = Collective::reduce_scatter;
-  check_tensor(kKind, in);
-  check_tensor(kKind, out);
-  check_same_dtype(kKind, out, in);
-  const std::vector<int64_t> sizes = numels.empty() ? equal_blocks(group, out.numel() * group.size()) : numels.vec();
-  check_blocks(kKind, group, sizes);
-  check_numel(kKind, "out", out.numel(), sizes[static_cast<size_t>(group.rank())]);
-  check_numel(kKind, "in", in.numel(), sum(sizes));
-  const Reducible from = reducible(kKind, in, op);
+  check_tensor("reduce_scatter", "in", in);
+  check_tensor("reduce_scatter", "out", out);
+  check_pair("reduce_scatter", out, in);
+  check_reduction("reduce_scatter", in, op);
+  const std::vector<int64_t> sizes =
+      numels.empty() ? std::vector<int64_t>(static_cast<size_t>(group.size()), out.numel()) : numels.vec();
+  check_blocks("reduce_scatter", group, sizes);
+  check_numel("reduce_scatter", "out", out.numel(), sizes[static_cast<size_t>(group.rank())]);
+  check_numel("reduce_scatter", "in", in.numel(), sum(sizes));
   record(group, kKind, in, out.numel() * (group.size() - 1));
-  if (in.numel() == 0) return Work();
-  const Reducible to = reducible(kKind, out, op);
-  const int64_t per_element = from.tensor.numel() / in.numel();  // 2 for the parts of a complex number
-  std::function<void()> after;
-  if (from.divide) after = [tensor = to.tensor, n = group.size()] { tensor.div_(n); };
-  const std::vector<int64_t> counts = scaled(sizes, per_element);
-  const Tensor flat_in = from.tensor.view({-1});
-  const Tensor flat_out = to.tensor.view({-1});
-  const auto device = in.device().type();
-  bool lists = true;
-  try {
-    lists = takes_uneven_lists(group.backend(device));
-  } catch (const std::exception&) {
-    group.state().rethrow(name_of(kKind));
-  }
-  if (lists) {
-    std::vector<Tensor> outputs{flat_out};
-    std::vector<std::vector<Tensor>> inputs{blocks_of(flat_in, counts)};
-    c10d::ReduceScatterOptions options;
-    options.reduceOp = detail::to_c10d(from.op);
-    return start(
-        group, kKind, device,
-        [&](const BackendPtr& backend) { return backend->reduce_scatter(outputs, inputs, options); }, after);
-  }
-  // Gloo: exchange the blocks and reduce them here, in rank order. As many bytes as a ring needs.
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const auto n = static_cast<size_t>(group.size());
-  Tensor parts = at::empty({flat_out.numel() * group.size()}, flat_out.options());
-  Tensor given = flat_in;
-  std::vector<int64_t> out_rows(n, flat_out.numel());
-  std::vector<int64_t> in_rows = counts;
-  return start(
-      group, kKind, device,
-      [&](const BackendPtr& backend) { return backend->alltoall_base(parts, given, out_rows, in_rows, {}); },
-      [=, op = from.op, rows = out_rows] {
-        if (flat_out.numel() > 0) detail::reduce_into(flat_out, blocks_of(parts, rows), op);
-        if (after) after();
-      });
+  mark_written(out);
+  const auto call = [&] { return Call{.kind = kKind, .inputs = blocks_of(in, sizes), .outputs = {out}, .op = op}; };
+  return run(group, kKind, in.device().type(), call, [&](const Transport& transport) -> Started {
+    if (in.numel() == 0 && !transport.ours) return {};
+    Reducible from = reducible(transport, in, op);
+    Reducible to = reducible(transport, out, op);
+    const std::vector<int64_t> counts = scaled(sizes, in.numel() == 0 ? 1 : from.tensor.numel() / in.numel());
+    const auto after = finishing(to, out, group.size());
+    if (transport.lists && reduces_itself(transport, op)) {
+      std::vector<Tensor> outputs{to.tensor};
+      std::vector<std::vector<Tensor>> inputs{blocks_of(from.tensor, counts)};
+      c10d::ReduceScatterOptions options;
+      options.reduceOp = detail::to_c10d(from.op);
+      return {transport.backend.reduce_scatter(outputs, inputs, options), after};
+    }
+    // Exchange the blocks and reduce them here, in rank order. As many bytes as a ring needs.
+    const std::vector<int64_t> rows(counts.size(), to.tensor.numel());
+    std::vector<int64_t> in_rows = counts;  // Gloo takes these lists away
+    std::vector<int64_t> out_rows = rows;
+    Tensor parts = at::empty({sum(rows)}, to.tensor.options());
+    return {transport.backend.alltoall_base(parts, from.tensor, out_rows, in_rows, {}), [to, parts, rows, after] {
+              if (to.tensor.numel() > 0) detail::reduce_into(to.tensor, blocks_of(parts, rows), to.op);
+              if (after) after();
+            }};
+  });
 }
 
 Work all_to_all(const Group& group, const Tensor& out, const Tensor& in, c10::IntArrayRef out_numels,
                 c10::IntArrayRef in_numels) {
   constexpr auto kKind = Collective::all_to_all;
-  check_tensor(kKind, in);
-  check_tensor(kKind, out);
-  check_same_dtype(kKind, out, in);
-  const std::vector<int64_t> gives = in_numels.empty() ? equal_blocks(group, in.numel()) : in_numels.vec();
-  const std::vector<int64_t> takes = out_numels.empty() ? equal_blocks(group, out.numel()) : out_numels.vec();
-  check_blocks(kKind, group, gives);
-  check_blocks(kKind, group, takes);
-  check_numel(kKind, "in", in.numel(), sum(gives));
-  check_numel(kKind, "out", out.numel(), sum(takes));
-  record(group, kKind, in, out.numel() - takes[static_cast<size_t>(group.rank())]);
-  const auto width = static_cast<int64_t>(in.element_size());
-  std::vector<int64_t> in_rows = scaled(gives, width);
-  std::vector<int64_t> out_rows = scaled(takes, width);
-  Tensor to = as_bytes(out);
-  Tensor from = as_bytes(in);
-  return start(group, kKind, in.device().type(),
-               [&](const BackendPtr& backend) { return backend->alltoall_base(to, from, out_rows, in_rows, {}); });
+  check_tensor("all_to_all", "in", in);
+  check_tensor("all_to_all", "out", out);
+  check_pair("all_to_all", out, in);
+  const auto sizes = [&](const char* what, const Tensor& tensor, c10::IntArrayRef numels) {
+    if (numels.empty()) return equal_blocks("all_to_all", what, group, tensor.numel());
+    check_blocks("all_to_all", group, numels);
+    check_numel("all_to_all", what, tensor.numel(), sum(numels));
+    return numels.vec();
+  };
+  const std::vector<int64_t> gives = sizes("in", in, in_numels);
+  const std::vector<int64_t> takes = sizes("out", out, out_numels);
+  const auto me = static_cast<size_t>(group.rank());
+  if (gives[me] != takes[me]) {
+    detail::throw_value_error(ErrorText("all_to_all", "what this rank gives itself is not what it takes")
+                                  .fact("gives", std::to_string(gives[me]))
+                                  .fact("takes", std::to_string(takes[me]))
+                                  .help(fmt::format("in_numels[{}] == out_numels[{}]", me, me)));
+  }
+  record(group, kKind, in, out.numel() - takes[me]);
+  mark_written(out);
+  const auto call = [&] {
+    return Call{.kind = kKind, .inputs = blocks_of(in, gives), .outputs = blocks_of(out, takes)};
+  };
+  return run(group, kKind, in.device().type(), call, [&](const Transport& transport) -> Started {
+    std::vector<int64_t> in_rows = movable(transport, gives, in);
+    std::vector<int64_t> out_rows = movable(transport, takes, out);
+    Tensor to = movable(transport, out).view({-1});
+    Tensor from = movable(transport, in).view({-1});
+    return {transport.backend.alltoall_base(to, from, out_rows, in_rows, {})};
+  });
 }
 
 Work broadcast(const Group& group, const Tensor& inout, int root) {
   constexpr auto kKind = Collective::broadcast;
-  check_tensor(kKind, inout);
-  check_root(kKind, group, root);
+  check_tensor("broadcast", "inout", inout);
+  check_place("broadcast", group, root);
   record(group, kKind, inout, group.rank() == root ? 0 : inout.numel());
-  if (inout.numel() == 0 || group.size() == 1) return Work();
-  std::vector<Tensor> tensors{as_bytes(inout)};
-  c10d::BroadcastOptions options;
-  options.rootRank = root;
-  return start(group, kKind, inout.device().type(),
-               [&](const BackendPtr& backend) { return backend->broadcast(tensors, options); });
+  if (group.rank() != root) mark_written(inout);
+  const auto call = [&] { return Call{.kind = kKind, .inputs = {inout}, .outputs = {inout}, .root = root}; };
+  return run(group, kKind, inout.device().type(), call, [&](const Transport& transport) -> Started {
+    if (inout.numel() == 0 && !transport.ours) return {};
+    std::vector<Tensor> tensors{movable(transport, inout)};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    return {transport.backend.broadcast(tensors, options)};
+  });
 }
 
-// One all_to_all in which the root alone gives: it serves blocks of any size on every transport.
 Work scatter(const Group& group, const Tensor& out, const Tensor& in, int root, c10::IntArrayRef numels) {
   constexpr auto kKind = Collective::scatter;
-  check_tensor(kKind, out);
-  check_root(kKind, group, root);
-  const auto n = static_cast<size_t>(group.size());
-  std::vector<int64_t> gives(n, 0);
-  std::vector<int64_t> takes(n, 0);
-  takes[static_cast<size_t>(root)] = out.numel();
-  Tensor from = at::empty({0}, out.options());
-  if (group.rank() == root) {
-    if (!in.defined()) {
-      detail::throw_value_error(ErrorText(name_of(kKind), "the root has nothing to scatter")
-                                    .fact("root", std::to_string(root))
-                                    .help("pass the whole tensor on the root"));
-    }
-    check_tensor(kKind, in);
-    check_same_dtype(kKind, out, in);
-    from = in;
-    gives = numels.empty() ? equal_blocks(group, in.numel()) : numels.vec();
-    check_blocks(kKind, group, gives);
-    check_numel(kKind, "in", in.numel(), sum(gives));
-    check_numel(kKind, "out", out.numel(), gives[static_cast<size_t>(root)]);
+  check_tensor("scatter", "out", out);
+  check_place("scatter", group, root);
+  const bool gives = group.rank() == root;
+  std::vector<int64_t> sizes(static_cast<size_t>(group.size()), 0);
+  if (gives) {
+    check_tensor("scatter", "in", in);
+    check_pair("scatter", out, in);
+    sizes = numels.empty() ? equal_blocks("scatter", "in", group, in.numel()) : numels.vec();
+    check_blocks("scatter", group, sizes);
+    check_numel("scatter", "in", in.numel(), sum(sizes));
+    check_numel("scatter", "out", out.numel(), sizes[static_cast<size_t>(root)]);
   }
-  return all_to_all(group, out, from, takes, gives);
+  record(group, kKind, gives ? in : out, gives ? 0 : out.numel());
+  mark_written(out);
+  const auto blocks = [&] { return gives ? blocks_of(in, sizes) : std::vector<Tensor>(); };
+  const auto call = [&] { return Call{.kind = kKind, .inputs = blocks(), .outputs = {out}, .root = root}; };
+  return run(group, kKind, out.device().type(), call, [&](const Transport& transport) -> Started {
+    if (transport.ours) {
+      std::vector<Tensor> outputs{out};
+      std::vector<std::vector<Tensor>> inputs{blocks()};
+      c10d::ScatterOptions options;
+      options.rootRank = root;
+      return {transport.backend.scatter(outputs, inputs, options)};
+    }
+    // An all_to_all in which the root alone gives: it takes blocks of any size.
+    std::vector<int64_t> out_rows(sizes.size(), 0);
+    out_rows[static_cast<size_t>(root)] = out.numel() * static_cast<int64_t>(out.element_size());
+    std::vector<int64_t> in_rows = movable(transport, sizes, out);
+    Tensor to = movable(transport, out);
+    Tensor from = gives ? movable(transport, in) : at::empty({0}, to.options());
+    return {transport.backend.alltoall_base(to, from, out_rows, in_rows, {})};
+  });
 }
 
 Work send(const Group& group, const Tensor& tensor, int to, int tag) {
-  check_tensor(Collective::send, tensor);
-  check_root(Collective::send, group, to);
+  check_tensor("send", "tensor", tensor);
+  check_place("send", group, to);
+  check_tag("send", tag);
   record(group, Collective::send, tensor, 0);
-  if (tensor.numel() == 0) return Work();
-  std::vector<Tensor> tensors{as_bytes(tensor)};
-  return start(group, Collective::send, tensor.device().type(),
-               [&](const BackendPtr& backend) { return backend->send(tensors, to, tag); });
+  if (to == group.rank()) {
+    group.state().send_to_self(tensor, tag);
+    return Work();
+  }
+  return run(group, Collective::send, tensor.device().type(), nullptr, [&](const Transport& transport) -> Started {
+    if (tensor.numel() == 0) return {};
+    std::vector<Tensor> tensors{movable(transport, tensor)};
+    return {transport.backend.send(tensors, to, tag)};
+  });
 }
 
 Work receive(const Group& group, const Tensor& tensor, int from, int tag) {
-  check_tensor(Collective::receive, tensor);
-  check_root(Collective::receive, group, from);
-  record(group, Collective::receive, tensor, tensor.numel());
-  if (tensor.numel() == 0) return Work();
-  std::vector<Tensor> tensors{as_bytes(tensor)};
-  return start(group, Collective::receive, tensor.device().type(),
-               [&](const BackendPtr& backend) { return backend->recv(tensors, from, tag); });
+  check_tensor("receive", "tensor", tensor);
+  check_place("receive", group, from);
+  check_tag("receive", tag);
+  record(group, Collective::receive, tensor, from == group.rank() ? 0 : tensor.numel());
+  mark_written(tensor);
+  if (from == group.rank()) {
+    const uint64_t turn = group.state().take_turn(tag);
+    return Work([=] { group.state().receive_from_self(tensor, tag, turn); });
+  }
+  return run(group, Collective::receive, tensor.device().type(), nullptr, [&](const Transport& transport) -> Started {
+    if (tensor.numel() == 0) return {};
+    std::vector<Tensor> tensors{movable(transport, tensor)};
+    return {transport.backend.recv(tensors, from, tag)};
+  });
 }
 
 void barrier(const Group& group) {
-  if (group.size() == 1) return;
-  start(group, Collective::barrier, c10::DeviceType::CPU, [](const BackendPtr& backend) {
-    return backend->barrier({});
+  record(group, Collective::barrier, {}, 0);
+  const auto device = group.state().serves(c10::DeviceType::CPU) ? c10::DeviceType::CPU : c10::DeviceType::CUDA;
+  const auto call = [] { return Call{.kind = Collective::barrier}; };
+  run(group, Collective::barrier, device, call, [](const Transport& transport) -> Started {
+    return {transport.backend.barrier({})};
   }).wait();
 }
 
@@ -409,48 +484,17 @@ void agree(const Group& group, std::string_view operation, const std::function<v
   std::string mine;
   try {
     check();
-  } catch (const std::exception& error) {
-    mine = "x" + detail::message_of(error);  // a failure without a message is still one
+  } catch (...) {
+    mine = "x" + detail::message_of_current_exception();  // a failure without a message is still one
   }
   const std::vector<std::string> all = all_gather_text(group, mine);
-  std::vector<int64_t> failed;
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (!all[i].empty()) failed.push_back(group.ranks()[i]);
-  }
-  if (failed.empty()) return;
-  ErrorText text(operation, fmt::format("{} of {} ranks failed", failed.size(), group.size()));
+  const auto failed = std::count_if(all.begin(), all.end(), [](const std::string& text) { return !text.empty(); });
+  if (failed == 0) return;
+  ErrorText text(operation, fmt::format("{} of {} ranks failed", failed, group.size()));
   for (size_t i = 0; i < all.size(); ++i) {
     if (!all[i].empty()) text.fact(fmt::format("rank {}", group.ranks()[i]), all[i].substr(1));
   }
-  detail::throw_value_error(text.help("nothing was done on any rank; mend what these ranks say"));
-}
-
-CommRecorder::CommRecorder() : outer_(std::exchange(recorder, this)) {}
-CommRecorder::~CommRecorder() { recorder = outer_; }
-
-int64_t CommRecorder::bytes() const {
-  int64_t total = 0;
-  for (const CollectiveCall& call : calls_) total += call.bytes;
-  return total;
-}
-
-std::string CommRecorder::to_string() const {
-  struct Line {
-    std::string what;
-    int64_t count = 0;
-    int64_t bytes = 0;
-  };
-  std::vector<Line> lines;
-  for (const CollectiveCall& call : calls_) {
-    const std::string what = fmt::format("{} {} on {}", call.name, call.dtype, call.group);
-    auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& l) { return l.what == what; });
-    if (line == lines.end()) line = lines.insert(lines.end(), Line{what});
-    ++line->count;
-    line->bytes += call.bytes;
-  }
-  std::string text;
-  for (const Line& line : lines) text += fmt::format("{} x{} {} B\n", line.what, line.count, line.bytes);
-  return text;
+  detail::throw_value_error(text.help("mend what these ranks say; no rank went on"));
 }
 
 }  // namespace sherd

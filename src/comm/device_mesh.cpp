@@ -49,7 +49,7 @@ void check_fits_world(const Mesh& mesh, int world_size) {
   if (highest < world_size) return;
   detail::throw_value_error(ErrorText("init_device_mesh", "the mesh is larger than the world")
                                 .fact("mesh", fmt::format("{} needs rank {}", to_string(mesh), highest))
-                                .fact("world", fmt::format("{} ranks", world_size))
+                                .fact("world", detail::rank_count(world_size))
                                 .help(fmt::format("start more ranks: sherd run -n {} -- ./program, or "
                                                   "sherd::spawn({}, fn)",
                                                   highest + 1, highest + 1)));
@@ -60,7 +60,6 @@ StatePtr intern(DeviceMeshState&& state) {
   std::string key = c10::DeviceTypeName(state.device_type, true) + to_string(state.mesh);
   for (const std::string& backend : state.backends) key += ";" + backend;
   for (const auto& group : state.groups) key += fmt::format("@{}", static_cast<const void*>(group.get()));
-  if (state.root) key += fmt::format("<{}", static_cast<const void*>(state.root.get()));
   const std::lock_guard lock(state.world->mutex);
   auto& slot = state.world->meshes[key];
   StatePtr shared = slot.lock();
@@ -71,41 +70,50 @@ StatePtr intern(DeviceMeshState&& state) {
   return shared;
 }
 
-// A mesh and the groups of its axes, for this rank. A sub-mesh whose axes are its root's shares the root's groups,
-// since equal members give one group.
+// A mesh and the groups of its axes, for this rank. Equal members give one group, so a sub-mesh shares those of the
+// mesh it is part of.
 StatePtr make(const std::shared_ptr<detail::WorldState>& world, c10::DeviceType type, Mesh mesh,
-              std::vector<std::string> backends, StatePtr root) {
+              std::vector<std::string> backends) {
   DeviceMeshState state;
   state.device_type = type;
   state.world = world;
   state.coordinate = mesh.coordinate_of(world->link().rank);
-  state.device = root ? root->device : local_device(type, world->link().local_rank);
+  state.device = local_device(type, world->link().local_rank);
   for (int64_t axis = 0; axis < mesh.ndim() && state.coordinate; ++axis) {
     state.groups.push_back(
         world->group(ranks_along(mesh, axis, *state.coordinate), backends[static_cast<size_t>(axis)]));
   }
   state.mesh = std::move(mesh);
   state.backends = std::move(backends);
-  state.root = std::move(root);
   return intern(std::move(state));
 }
-
-StatePtr root_of(const StatePtr& state) { return state->root ? state->root : state; }
 
 [[noreturn]] void refuse_outside(const char* operation, const DeviceMeshState& state) {
   detail::throw_value_error(ErrorText(operation, "this rank is not in the mesh")
                                 .fact("rank", std::to_string(state.world->link().rank))
                                 .fact("mesh", to_string(state.mesh))
-                                .help("if (mesh.coordinate()) ..."));
+                                .help("if (mesh.coordinate()) { ... }"));
 }
 
 std::vector<std::string> backends_by_axis(const Mesh& mesh, const Backends& backends) {
   std::vector<std::string> by_axis(static_cast<size_t>(mesh.ndim()));
   for (const auto& [axis, backend] : backends) {
     detail::BackendConfig::parse(backend);
-    by_axis[static_cast<size_t>(mesh.axis(axis))] = backend;
+    std::string& slot = by_axis[static_cast<size_t>(mesh.axis(axis))];
+    if (!slot.empty()) {
+      detail::throw_value_error(ErrorText("init_device_mesh", "an axis is given two backends")
+                                    .fact("axis", axis)
+                                    .fact("backends", slot + " and " + backend)
+                                    .help(fmt::format("{{{{\"{}\", \"{}\"}}}}", axis, slot)));
+    }
+    slot = backend;
   }
   return by_axis;
+}
+
+std::string with_root(const DeviceMesh& mesh) {
+  const DeviceMesh root = mesh.root();
+  return root == mesh ? to_string(mesh) : to_string(mesh) + " of " + to_string(root);
 }
 
 thread_local std::vector<DeviceMesh> mesh_scopes;
@@ -117,21 +125,31 @@ DeviceMesh::DeviceMesh(std::string_view device_type, Mesh ranks, const Backends&
   const World world = current_world();
   check_fits_world(ranks, world.size());
   auto by_axis = detail::as_c10_errors([&] { return backends_by_axis(ranks, backends); });
-  state_ = make(world.state(), type, std::move(ranks), std::move(by_axis), nullptr);
+  state_ = root_ = make(world.state(), type, std::move(ranks), std::move(by_axis));
+}
+
+DeviceMesh DeviceMesh::part(Mesh mesh, std::vector<std::string> backends) const {
+  return DeviceMesh(make(state_->world, state_->device_type, std::move(mesh), std::move(backends)), root_);
 }
 
 DeviceMesh DeviceMesh::from_group(const Group& group, std::string_view device_type, std::string name) {
-  return from_groups({group}, device_type, Mesh({{std::move(name), group.size()}}, group.ranks()));
+  Mesh mesh = detail::as_c10_errors([&] { return Mesh({{std::move(name), group.size()}}, group.ranks()); });
+  return over_groups("from_group", {group}, device_type, std::move(mesh));
 }
 
 DeviceMesh DeviceMesh::from_groups(const std::vector<Group>& groups, std::string_view device_type, Mesh mesh) {
+  return over_groups("from_groups", groups, device_type, std::move(mesh));
+}
+
+DeviceMesh DeviceMesh::over_groups(const char* operation, const std::vector<Group>& groups,
+                                   std::string_view device_type, Mesh mesh) {
   DeviceMeshState state;
-  state.device_type = detail::parse_device_type("from_group", device_type);
+  state.device_type = detail::parse_device_type(operation, device_type);
   state.world = current_world().state();
   const int rank = state.world->link().rank;
   state.coordinate = mesh.coordinate_of(rank);
   if (static_cast<int64_t>(groups.size()) != mesh.ndim()) {
-    detail::throw_value_error(ErrorText("from_group", "one group for each mesh axis is needed")
+    detail::throw_value_error(ErrorText(operation, "one group for each mesh axis is needed")
                                   .fact("groups", std::to_string(groups.size()))
                                   .fact("mesh", to_string(mesh))
                                   .help("DeviceMesh::from_groups({dp, tp}, \"cpu\", parse_mesh(\"[dp=2, tp=2]\"))"));
@@ -140,7 +158,7 @@ DeviceMesh DeviceMesh::from_groups(const std::vector<Group>& groups, std::string
     const Group& group = groups[static_cast<size_t>(axis)];
     const std::vector<int64_t> expected = ranks_along(mesh, axis, *state.coordinate);
     if (group.ranks() != expected) {
-      detail::throw_value_error(ErrorText("from_group", "a group does not fit the mesh")
+      detail::throw_value_error(ErrorText(operation, "a group does not fit the mesh")
                                     .fact("axis", mesh.axis_label(axis))
                                     .fact("group", group.name())
                                     .fact("mesh", "ranks " + detail::rank_list(expected) + " along this axis")
@@ -151,21 +169,28 @@ DeviceMesh DeviceMesh::from_groups(const std::vector<Group>& groups, std::string
   state.device = local_device(state.device_type, state.world->link().local_rank);
   state.backends.resize(static_cast<size_t>(mesh.ndim()));
   state.mesh = std::move(mesh);
-  return DeviceMesh(intern(std::move(state)));
+  const StatePtr shared = intern(std::move(state));
+  return DeviceMesh(shared, shared);
 }
 
 DeviceMesh DeviceMesh::concatenate(const std::vector<DeviceMesh>& meshes) {
+  constexpr const char* kHelp = "DeviceMesh::concatenate({mesh[\"dp\"], mesh[\"tp\"]})";
   const auto refuse = [&](const char* problem, const char* help) {
     ErrorText text("concatenate", problem);
     for (const DeviceMesh& mesh : meshes) text.fact("mesh", to_string(mesh.mesh()));
     detail::throw_value_error(text.help(help));
   };
-  if (meshes.empty()) refuse("no mesh given", "DeviceMesh::concatenate({mesh[\"dp\"], mesh[\"tp\"]})");
-  const StatePtr root = root_of(meshes.front().state_);
+  if (meshes.empty()) refuse("no mesh given", kHelp);
+  const StatePtr root = meshes.front().root_;
   std::vector<MeshAxis> axes;
   std::vector<std::string> backends;
   for (const DeviceMesh& mesh : meshes) {
-    if (root_of(mesh.state_) != root) refuse("the meshes come from different root meshes", "slice one mesh");
+    if (mesh.root_ != root) {
+      detail::throw_value_error(ErrorText("concatenate", "the meshes come from different root meshes")
+                                    .fact("mesh", with_root(meshes.front()))
+                                    .fact("mesh", with_root(mesh))
+                                    .help("slice both from one mesh"));
+    }
     axes.insert(axes.end(), mesh.mesh().axes().begin(), mesh.mesh().axes().end());
     backends.insert(backends.end(), mesh.state_->backends.begin(), mesh.state_->backends.end());
   }
@@ -191,7 +216,7 @@ DeviceMesh DeviceMesh::concatenate(const std::vector<DeviceMesh>& meshes) {
     for (size_t d = 0; d < there.size(); ++d) {
       there[d] += place[d];
       if (there[d] < 0 || there[d] >= root->mesh.size(static_cast<int64_t>(d))) {
-        refuse("the meshes overlap", "concatenate sub-meshes of different axes");
+        refuse("the meshes overlap", kHelp);
       }
     }
     ranks.push_back(root->mesh.rank_at(there));
@@ -199,10 +224,10 @@ DeviceMesh DeviceMesh::concatenate(const std::vector<DeviceMesh>& meshes) {
   std::vector<int64_t> sorted = ranks;
   std::sort(sorted.begin(), sorted.end());
   if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
-    refuse("the meshes overlap", "concatenate sub-meshes of different axes");
+    refuse("the meshes overlap", kHelp);
   }
   Mesh mesh = detail::as_c10_errors([&] { return Mesh(std::move(axes), std::move(ranks)); });
-  return DeviceMesh(make(root->world, root->device_type, std::move(mesh), std::move(backends), root));
+  return meshes.front().part(std::move(mesh), std::move(backends));
 }
 
 const Mesh& DeviceMesh::mesh() const { return state_->mesh; }
@@ -210,7 +235,7 @@ c10::DeviceType DeviceMesh::device_type() const { return state_->device_type; }
 c10::Device DeviceMesh::device() const { return state_->device; }
 World DeviceMesh::world() const { return World(state_->world); }
 const std::optional<Dims>& DeviceMesh::coordinate() const { return state_->coordinate; }
-DeviceMesh DeviceMesh::root() const { return DeviceMesh(root_of(state_)); }
+DeviceMesh DeviceMesh::root() const { return DeviceMesh(root_, root_); }
 
 Group DeviceMesh::group(int64_t axis) const {
   if (!state_->coordinate) refuse_outside("group", *state_);
@@ -229,19 +254,33 @@ std::vector<Group> DeviceMesh::groups() const {
   return groups;
 }
 
+Group DeviceMesh::group(std::string_view axis) const {
+  return group(detail::as_c10_errors([&] { return mesh().axis(axis); }));
+}
+
 int64_t DeviceMesh::local_rank(int64_t axis) const { return group(axis).rank(); }
+int64_t DeviceMesh::local_rank(std::string_view axis) const { return group(axis).rank(); }
+
+std::optional<DeviceMesh> DeviceMesh::find_flattened(const std::string& name) const {
+  std::unique_lock lock(state_->world->mutex);
+  const auto made = root_->flattened.find(name);
+  if (made == root_->flattened.end() || mesh().find_axis(name)) return std::nullopt;
+  Mesh flat = made->second;
+  lock.unlock();
+  return part(std::move(flat), {std::string()});
+}
 
 DeviceMesh DeviceMesh::operator[](std::string_view axis) const { return (*this)[std::vector{std::string(axis)}]; }
 
 DeviceMesh DeviceMesh::operator[](const std::vector<std::string>& axes) const {
-  const StatePtr root = root_of(state_);
-  if (axes.size() == 1) {
-    std::unique_lock lock(state_->world->mutex);
-    if (const auto made = root->flattened.find(axes.front()); made != root->flattened.end()) {
-      Mesh flat = made->second;
-      lock.unlock();
-      return DeviceMesh(make(state_->world, state_->device_type, std::move(flat), {std::string()}, root));
-    }
+  if (!state_->coordinate) refuse_outside("mesh[...]", *state_);
+  const bool any_flattened =
+      std::any_of(axes.begin(), axes.end(), [&](const std::string& name) { return find_flattened(name).has_value(); });
+  if (any_flattened) {
+    if (axes.size() == 1) return *find_flattened(axes.front());
+    std::vector<DeviceMesh> parts;
+    for (const std::string& name : axes) parts.push_back((*this)[name]);
+    return concatenate(parts);
   }
   return detail::as_c10_errors([&] {
     std::vector<int64_t> numbers;
@@ -250,17 +289,20 @@ DeviceMesh DeviceMesh::operator[](const std::vector<std::string>& axes) const {
       numbers.push_back(mesh().axis(name));
       backends.push_back(state_->backends[static_cast<size_t>(numbers.back())]);
     }
-    if (!std::is_sorted(numbers.begin(), numbers.end()) ||
-        std::adjacent_find(numbers.begin(), numbers.end()) != numbers.end()) {
+    const bool ascending = std::adjacent_find(numbers.begin(), numbers.end(), std::greater_equal<>()) == numbers.end();
+    if (axes.empty() || !ascending) {
+      std::vector<std::string> in_order;
+      for (const MeshAxis& axis : mesh().axes()) {
+        const bool wanted = std::find(axes.begin(), axes.end(), axis.name) != axes.end();
+        if (wanted || axes.empty()) in_order.push_back(axis.name);
+      }
       detail::throw_value_error(ErrorText("mesh[...]", "axes must be named once each, in the order of the mesh")
-                                    .fact("given", fmt::format("{}", fmt::join(axes, ", ")))
+                                    .fact("given", axes.empty() ? "none" : fmt::format("{}", fmt::join(axes, ", ")))
                                     .fact("mesh", to_string(mesh()))
-                                    .help("name them from left to right"));
+                                    .help(fmt::format("mesh[{{\"{}\"}}]", fmt::join(in_order, "\", \""))));
     }
-    if (!state_->coordinate) refuse_outside("mesh[...]", *state_);
     if (static_cast<int64_t>(axes.size()) == ndim()) return *this;
-    Mesh part = mesh().slice(numbers, state_->world->link().rank);
-    return DeviceMesh(make(state_->world, state_->device_type, std::move(part), std::move(backends), root));
+    return part(mesh().slice(numbers, state_->world->link().rank), std::move(backends));
   });
 }
 
@@ -268,18 +310,18 @@ DeviceMesh DeviceMesh::flatten(std::string name) const {
   if (name.empty() && mesh().has_names()) {
     for (const MeshAxis& axis : mesh().axes()) name += (name.empty() ? "" : "_") + axis.name;
   }
-  const StatePtr root = root_of(state_);
-  if (ndim() > 1 && root->mesh.find_axis(name)) {
+  Mesh flat = detail::as_c10_errors([&] { return mesh().flatten(0, ndim(), name); });
+  if (flat == mesh()) return *this;
+  if (root_->mesh.find_axis(name)) {
     detail::throw_value_error(ErrorText("flatten", "the root mesh has an axis of this name")
                                   .fact("name", name)
-                                  .fact("mesh", to_string(root->mesh))
+                                  .fact("mesh", to_string(root_->mesh))
                                   .help("mesh.flatten(\"all\")"));
   }
-  Mesh flat = detail::as_c10_errors([&] { return mesh().flatten(0, ndim(), name); });
-  DeviceMesh result(make(state_->world, state_->device_type, std::move(flat), {std::string()}, root));
+  DeviceMesh result = part(std::move(flat), {std::string()});
   if (name.empty()) return result;
   const std::lock_guard lock(state_->world->mutex);
-  const auto [slot, fresh] = root->flattened.emplace(name, result.mesh());
+  const auto [slot, fresh] = root_->flattened.emplace(name, result.mesh());
   if (!fresh && slot->second != result.mesh()) {
     detail::throw_value_error(ErrorText("flatten", "another flattened mesh has this name")
                                   .fact("name", name)
@@ -297,7 +339,7 @@ DeviceMesh DeviceMesh::unflatten(int64_t axis, std::vector<MeshAxis> into) const
   const std::string backend = backends[static_cast<size_t>(axis)];
   backends.erase(backends.begin() + axis);
   backends.insert(backends.begin() + axis, count, backend);
-  return DeviceMesh(make(state_->world, state_->device_type, std::move(split), std::move(backends), root_of(state_)));
+  return part(std::move(split), std::move(backends));
 }
 
 DeviceMesh init_device_mesh(std::string_view device_type, const std::vector<int64_t>& shape,

@@ -23,10 +23,9 @@ class DeviceMeshState {
   c10::Device device = c10::Device(c10::DeviceType::CPU);
   std::shared_ptr<WorldState> world;
   std::optional<Dims> coordinate;
-  std::vector<std::string> backends;             // per axis, "" for the world's
+  std::vector<std::string> backends;                // per axis, "" for the world's
   std::vector<std::shared_ptr<GroupState>> groups;  // per axis, where this rank is in the mesh
-  std::shared_ptr<const DeviceMeshState> root;   // null: this one
-  mutable std::map<std::string, Mesh> flattened;  // what flatten() made of this root, by name
+  mutable std::map<std::string, Mesh> flattened;    // what flatten() made of this root, by name
 };
 
 }  // namespace sherd::detail

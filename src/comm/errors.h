@@ -15,6 +15,9 @@ namespace sherd::detail {
 template <class F>
 decltype(auto) as_c10_errors(F&& f);
 
+/// True for a text that has sherd's form already, help line included.
+inline bool is_explained(const std::string& text) { return text.find("\n  help: ") != std::string::npos; }
+
 /// The message of an exception, without a backtrace.
 std::string message_of(const std::exception& error);
 std::string message_of_current_exception();

@@ -1,12 +1,32 @@
 // Gloo comes with libtorch, its headers do not: gloo_headers/ declares the few names that ProcessGroupGloo.hpp needs.
+#include <cstdlib>
+#include <sstream>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "comm/transports.h"
 
 namespace sherd::detail {
+namespace {
+
+// The network interfaces that torch's users name, or the one that the host's name belongs to. Connections are made when
+// two ranks first talk: making a group waits for nobody, and a message concerns the two ranks alone.
+std::vector<std::shared_ptr<gloo::transport::Device>> devices() {
+  using c10d::ProcessGroupGloo;
+  const char* names = std::getenv("GLOO_SOCKET_IFNAME");  // NOLINT(concurrency-mt-unsafe)
+  if (names == nullptr || *names == '\0') return {ProcessGroupGloo::createDefaultDevice(/*lazyInit=*/true)};
+  std::vector<std::shared_ptr<gloo::transport::Device>> result;
+  std::istringstream stream{std::string(names)};
+  for (std::string name; std::getline(stream, name, ',');) {
+    result.push_back(ProcessGroupGloo::createDeviceForInterface(name, /*lazyInit=*/true));
+  }
+  return result;
+}
+
+}  // namespace
 
 c10::intrusive_ptr<c10d::Backend> make_gloo(const Meeting& meeting) {
-  auto options = c10d::ProcessGroupGloo::Options::create_default(meeting.timeout);
+  auto options = c10d::ProcessGroupGloo::Options::create(meeting.timeout);
+  options->devices = devices();
   options->threads = 2;
   return c10::make_intrusive<c10d::ProcessGroupGloo>(meeting.store, meeting.rank, meeting.size, options);
 }

@@ -1,9 +1,9 @@
 #include "sherd/group.h"
 
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "comm/errors.h"
 #include "comm/group_state.h"
@@ -13,6 +13,7 @@
 #include "comm/settings.h"
 #include "comm/threads.h"
 #include "comm/transports.h"
+#include "sherd/box.h"
 
 namespace sherd {
 namespace detail {
@@ -24,66 +25,93 @@ GroupState::GroupState(std::shared_ptr<const Link> link, std::vector<int64_t> ra
   name_ = (ranks_.size() == 1 ? "rank " : "ranks ") + rank_list(ranks_);
 }
 
-c10::intrusive_ptr<c10d::Backend> GroupState::backend(c10::DeviceType device) {
-  if (closed_) {
-    throw_comm_error(ErrorText("group", "this rank left the group when it failed")
-                         .fact("group", name_)
-                         .help("start the program again"));
+bool GroupState::serves(c10::DeviceType device) const {
+  return size() == 1 || transports_.count(device) > 0 || !config_.backend_for(device).empty();
+}
+
+c10::intrusive_ptr<c10d::Backend> GroupState::transport(c10::DeviceType device, const char* operation) {
+  if (closed_ != nullptr) {
+    throw_comm_error(ErrorText(operation, closed_).fact("group", name_).help("start the program again"));
   }
-  if (const auto made = backends_.find(device); made != backends_.end()) return made->second;
-  const std::string name = size() == 1 ? "fake" : config_.backend_for(device);
-  if (name.empty()) {
-    throw_comm_error(ErrorText("group", "no backend for this kind of device")
+  if (const auto made = transports_.find(device); made != transports_.end()) return made->second;
+  if (!serves(device)) {
+    throw_comm_error(ErrorText(operation, "the group has no backend for this kind of device")
                          .fact("device", c10::DeviceTypeName(device, true))
-                         .fact("backends", config_.text())
+                         .fact("group", name_)
+                         .fact("backends", config_.text().empty() ? "those it was made from" : config_.text())
                          .help("WorldOptions{.backend = \"cpu:gloo,cuda:nccl\"}"));
   }
-  // Gloo and threads serve every device through one backend; it is shared under each name it is asked by.
-  auto backend = make(device, name);
-  if (link_->check && size() > 1 && name != "fake") {
-    backend = c10::make_intrusive<RecordingBackend>(std::move(backend), ranks_, nullptr, true);
-  }
-  backends_.emplace(device, backend);
+  auto backend = make(device, size() == 1 ? "fake" : config_.backend_for(device), operation);
+  transports_.emplace(device, backend);
   return backend;
 }
 
-c10::intrusive_ptr<c10d::Backend> GroupState::make(c10::DeviceType device, const std::string& backend) const {
-  // Members agree on this name without talking: it follows from who they are and what they use.
-  const std::string key = "sherd/group/" + backend + "/" + c10::DeviceTypeName(device, true) + "/" + rank_list(ranks_);
+c10::intrusive_ptr<c10d::Backend> GroupState::make(c10::DeviceType device, const std::string& backend,
+                                                   const char* operation) const {
   if (backend == "fake") return c10::make_intrusive<LocalBackend>(rank_, size());
+  // Members agree on this name without talking: it follows from who they are and what they use.
+  const std::string key =
+      "sherd/group/" + config_.text() + "/" + c10::DeviceTypeName(device, true) + "/" + rank_list(ranks_);
   if (backend == "threads") {
     if (!link_->hubs) {
-      throw_comm_error(ErrorText("group", "the ranks of this world are processes, not threads")
+      throw_comm_error(ErrorText(operation, "the ranks of this world are no threads of one process")
                            .fact("backend", "threads")
-                           .help("use \"gloo\", or start the ranks with sherd::spawn"));
+                           .help("WorldOptions{.backend = \"gloo\"}, or start the ranks with sherd::spawn"));
     }
     return c10::make_intrusive<ThreadsBackend>(link_->hubs->hub(key, ranks_), rank_);
   }
+  const Meeting meeting{.store = c10::make_intrusive<c10d::PrefixStore>(key, link_->store),
+                        .rank = rank_,
+                        .size = size(),
+                        .timeout = link_->timeout};
+  return backend == "nccl" ? make_nccl(meeting) : make_gloo(meeting);
+}
+
+c10::intrusive_ptr<c10d::Backend> GroupState::backend(c10::DeviceType device) {
   try {
-    const Meeting meeting{.store = c10::make_intrusive<c10d::PrefixStore>(key, link_->store),
-                          .rank = rank_,
-                          .size = size(),
-                          .timeout = link_->timeout};
-    return backend == "nccl" ? make_nccl(meeting) : make_gloo(meeting);
+    auto inner = transport(device, "backend");
+    if (!link_->check || size() == 1) return inner;
+    auto& checked = checked_[device];
+    if (!checked) checked = c10::make_intrusive<RecordingBackend>(std::move(inner), ranks_, nullptr, true);
+    return checked;
   } catch (const std::exception&) {
-    rethrow("group");
+    rethrow("backend");
   }
 }
 
 void GroupState::set_backend(c10::DeviceType device, c10::intrusive_ptr<c10d::Backend> backend) {
-  backends_[device] = std::move(backend);
+  transports_[device] = std::move(backend);
 }
 
-void GroupState::close() {
-  closed_ = true;
-  backends_.clear();
+void GroupState::send_to_self(const at::Tensor& tensor, int tag) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  Mailbox& box = own_mail_[tag];
+  box.waiting.emplace(box.sent++, tensor.clone());
 }
 
-void GroupState::rethrow(const char* operation) const {
+void GroupState::receive_from_self(const at::Tensor& tensor, int tag, uint64_t turn) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  auto message = own_mail_[tag].waiting.extract(turn);
+  if (message.empty()) {
+    throw_value_error(ErrorText("receive", "this rank has sent itself nothing")
+                          .fact("tag", std::to_string(tag))
+                          .help("send(group, tensor, group.rank(), tag) first"));
+  }
+  check_fits(message.mapped(), tensor);
+  copy_elements(tensor, message.mapped());
+}
+
+void GroupState::close(const char* reason) {
+  if (closed_ == nullptr) closed_ = reason;
+  if (under_way_.use_count() > 1) return;  // the backend's destructor would wait for them
+  checked_.clear();
+  transports_.clear();
+}
+
+void GroupState::rethrow(const char* operation) {
   const std::string cause = message_of_current_exception();
-  if (link_->hubs == nullptr && link_->store == nullptr) throw_comm_error(ErrorText(operation, cause));
-  const std::string prefix = std::string(operation) + ": ";
-  if (cause.starts_with(prefix) && cause.find("\n  help: ") != std::string::npos) throw_comm_error(cause);
+  if (is_explained(cause)) throw_comm_error(cause);
+  close("the group broke in an earlier call");  // the others must not wait for this rank
   throw_comm_error(link_->explain_broken_call(operation, ranks_, name_, cause));
 }
 
@@ -93,7 +121,7 @@ Group Group::from_backend(c10::intrusive_ptr<c10d::Backend> backend, std::vector
                           c10::DeviceType device) {
   if (static_cast<int>(ranks.size()) != backend->getSize()) {
     detail::throw_value_error(ErrorText("from_backend", "one rank for each member is needed")
-                                  .fact("ranks", std::to_string(ranks.size()))
+                                  .fact("ranks", to_string(ranks))
                                   .fact("backend", std::to_string(backend->getSize()) + " members")
                                   .help("give the world's rank of each member, in the backend's order"));
   }

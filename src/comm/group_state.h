@@ -1,11 +1,9 @@
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
 #include "comm/backend_config.h"
@@ -24,25 +22,47 @@ class GroupState {
   const std::string& name() const { return name_; }
   const Link& link() const { return *link_; }
 
+  /// The backend for tensors of a device, made on the first call; `operation` starts the text of an error.
+  c10::intrusive_ptr<c10d::Backend> transport(c10::DeviceType device, const char* operation);
+  /// The same for users of c10d: a RecordingBackend around it where calls are compared.
   c10::intrusive_ptr<c10d::Backend> backend(c10::DeviceType device);
   void set_backend(c10::DeviceType device, c10::intrusive_ptr<c10d::Backend> backend);
+  bool serves(c10::DeviceType device) const;
 
-  /// Lets go of the backends: what the other ranks wait for on them ends with an error.
-  void close();
+  /// Messages of this rank to itself, which no transport need carry. The k-th turn gets the k-th message.
+  void send_to_self(const at::Tensor& tensor, int tag);
+  uint64_t take_turn(int tag) { return own_mail_[tag].turns++; }
+  void receive_from_self(const at::Tensor& tensor, int tag, uint64_t turn);
 
-  /// Throws the c10::DistBackendError that says what became of `operation`. Called in a catch block.
-  [[noreturn]] void rethrow(const char* operation) const;
+  /// Lets go of the backends: what the other ranks wait for on them ends with an error. Later calls fail, saying
+  /// `reason`. A backend with calls under way stays until they end.
+  void close(const char* reason);
+  /// Kept by calls under way.
+  std::shared_ptr<const void> under_way() const { return under_way_; }
+
+  /// Closes the group and throws the c10::DistBackendError that says what became of `operation`. Called in a catch
+  /// block.
+  [[noreturn]] void rethrow(const char* operation);
 
  private:
-  c10::intrusive_ptr<c10d::Backend> make(c10::DeviceType device, const std::string& backend) const;
+  struct Mailbox {
+    uint64_t sent = 0;
+    uint64_t turns = 0;
+    std::map<uint64_t, at::Tensor> waiting;
+  };
+  c10::intrusive_ptr<c10d::Backend> make(c10::DeviceType device, const std::string& backend,
+                                         const char* operation) const;
 
   std::shared_ptr<const Link> link_;
   std::vector<int64_t> ranks_;
   int rank_ = -1;
   BackendConfig config_;
   std::string name_;
-  std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>> backends_;
-  bool closed_ = false;
+  std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>> transports_;
+  std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>> checked_;  // the same, wrapped
+  std::map<int, Mailbox> own_mail_;                                       // by tag
+  std::shared_ptr<const void> under_way_ = std::make_shared<char>();
+  const char* closed_ = nullptr;  // why
 };
 
 }  // namespace sherd::detail

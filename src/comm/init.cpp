@@ -3,15 +3,17 @@
 #include <c10/core/AutogradState.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "comm/errors.h"
 #include "comm/missing_ranks.h"
+#include "comm/rank_list.h"
 #include "comm/settings.h"
 #include "comm/transports.h"
 #include "comm/world_state.h"
@@ -29,34 +31,50 @@ std::terminate_handler earlier_terminate = nullptr;
 
 // An exception that leaves main ends the process through std::terminate: tell the others first.
 [[noreturn]] void tell_and_terminate() {
-  if (std::current_exception() && process_world) {
-    process_world->link().post_failure(detail::message_of_current_exception());
+  if (const auto world = process_world; world && std::current_exception()) {
+    world->link().post_failure(detail::message_of_current_exception());
+    if (world->link().keeps_store) {
+      // The others notice when the connections close. Closing may wait for a call under way: not in this thread.
+      std::thread([world] { world->close(); }).detach();
+      world->link().wait_for_the_others();
+    }
   }
   if (earlier_terminate != nullptr) earlier_terminate();
   std::abort();
 }
 
+// The process ends in good order. The others may still need the store that rank 0 keeps.
+void leave() {
+  const Link& link = process_world->link();
+  link.post_end();
+  if (link.keeps_store) link.wait_for_the_others();
+}
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// torchrun keeps the store in its agent and says so; a second server on that port would fail.
+bool agent_keeps_store() {
+  const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");  // NOLINT(concurrency-mt-unsafe)
+  return agent != nullptr && std::string(agent) == "True";
+}
 
 c10::intrusive_ptr<c10d::Store> connect(const RankVariables& variables, std::chrono::milliseconds timeout) {
   const std::string where = fmt::format("{}:{}", variables.master_addr, variables.master_port);
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(variables.master_port);
-  options.isServer = variables.rank == 0;
+  options.isServer = variables.rank == 0 && !agent_keeps_store();
   options.waitWorkers = false;
   options.timeout = timeout;
-  // torchrun keeps the store in its agent and says so; a second server on that port would fail.
-  const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");  // NOLINT(concurrency-mt-unsafe)
-  if (agent != nullptr && std::string(agent) == "True") options.isServer = false;
   try {
     return c10::make_intrusive<c10d::TCPStore>(variables.master_addr, options);
   } catch (const std::exception& error) {
     const std::string cause = detail::message_of(error);
     if (options.isServer) {
-      detail::throw_comm_error(ErrorText("init", "rank 0 cannot listen at its port")
-                                   .fact("address", where)
-                                   .fact("cause", first_line(cause))
-                                   .help(fmt::format("MASTER_PORT={}, or another free port", variables.master_port + 1)));
+      detail::throw_comm_error(
+          ErrorText("init", "rank 0 cannot listen at its port")
+              .fact("address", where)
+              .fact("cause", first_line(cause))
+              .help(fmt::format("MASTER_PORT={}, or another free port", variables.master_port + 1)));
     }
     detail::throw_comm_error(ErrorText("init", "rank 0 never came")
                                  .fact("address", where)
@@ -85,16 +103,17 @@ void wait_for_all(const Link& link, const std::string& where) {
   } catch (const c10::Error&) {
     missing = {0};
   }
-  detail::throw_comm_error(ErrorText("init", detail::missing_problem(missing))
-                               .fact("world", fmt::format("{} ranks, this is rank {}", link.size, link.rank))
-                               .fact("address", where)
-                               .fact("waited", detail::seconds_text(link.timeout))
-                               .help("start the missing ranks; SHERD_TIMEOUT=600 waits longer"));
+  detail::throw_comm_error(
+      ErrorText("init", detail::missing_problem(missing))
+          .fact("world", fmt::format("{}, this is rank {}", detail::rank_count(link.size), link.rank))
+          .fact("address", where)
+          .fact("waited", detail::seconds_text(link.timeout))
+          .help("start the missing ranks; SHERD_TIMEOUT=600 waits longer"));
 }
 
 std::shared_ptr<detail::WorldState> join(const WorldOptions& options) {
   Link link;
-  link.timeout = options.timeout.count() > 0 ? options.timeout : detail::settings().timeout;
+  link.timeout = detail::timeout_of(options);
   link.check = options.check || detail::settings().check;
   const auto variables = detail::as_c10_errors([] { return read_rank_variables(); });
   if (variables && variables->world_size > 1) {
@@ -103,6 +122,7 @@ std::shared_ptr<detail::WorldState> join(const WorldOptions& options) {
     link.local_rank = variables->local_rank;
     link.local_size = variables->local_world_size;
     link.store = connect(*variables, link.timeout);
+    link.keeps_store = link.rank == 0 && !agent_keeps_store();
     wait_for_all(link, fmt::format("{}:{}", variables->master_addr, variables->master_port));
   } else {
     link.store = c10::make_intrusive<c10d::HashStore>();
@@ -119,6 +139,7 @@ World init(const WorldOptions& options) {
   if (!process_world) {
     process_world = join(options);
     earlier_terminate = std::set_terminate(tell_and_terminate);
+    std::atexit(leave);
   }
   c10::AutogradState::get_tls_state().set_view_replay_enabled(true);
   return World(process_world);

@@ -7,7 +7,6 @@
 
 #include "comm/errors.h"
 #include "comm/missing_ranks.h"
-#include "comm/rank_list.h"
 
 namespace sherd::detail {
 namespace {
@@ -17,17 +16,37 @@ constexpr const char* kFailureKey = "sherd/failed";
 constexpr std::chrono::milliseconds kGrace{2000};
 constexpr std::chrono::milliseconds kPoll{20};
 
+std::string end_key(int64_t rank) { return fmt::format("sherd/ended/{}", rank); }
+// Set by a rank that needs the store no more.
+std::string done_key(int64_t rank) { return fmt::format("sherd/done/{}", rank); }
+
 std::vector<uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+// The first line of what a transport said, without the place in its source ("[../gloo/transport/tcp/pair.cc:538] ").
+std::string brief(const std::string& cause) {
+  const std::string line = cause.substr(0, cause.find('\n'));
+  const size_t end = line.find("] ");
+  const bool has_place =
+      line.starts_with("[") && end != std::string::npos && line.substr(0, end).find(".cc:") != std::string::npos;
+  return has_place ? line.substr(end + 2) : line;
+}
+
+// True where a connection ended, rather than the patience of this rank.
+bool closed_by_peer(const std::string& cause) {
+  for (const char* sign : {"closed by peer", "reset by peer", "Broken pipe", "refused"}) {
+    if (cause.find(sign) != std::string::npos) return true;
+  }
+  return false;
+}
 
 }  // namespace
 
 void Link::post_failure(const std::string& message) const {
+  *broken = true;
   if (store) {
     try {
       store->compareSet(kFailureKey, {}, bytes(fmt::format("{} {}", rank, message)));
-    } catch (const c10::Error&) {
+    } catch (const std::exception&) {
       // The store went down with rank 0: the others have lost their connections and know that something is wrong.
     }
   }
@@ -42,46 +61,74 @@ std::optional<std::pair<int64_t, std::string>> Link::find_failure() const {
   return std::pair(std::stoll(text.substr(0, space)), text.substr(space + 1));
 }
 
+void Link::post_end() const {
+  if (hubs) hubs->leave(rank);
+  if (!store || size == 1) return;
+  try {
+    store->set(end_key(rank), bytes("ended"));
+    store->set(done_key(rank), bytes("done"));
+  } catch (const std::exception&) {  // as above
+  }
+}
+
+void Link::wait_for_the_others() const {
+  std::vector<std::string> keys;
+  for (int r = 0; r < size; ++r) {
+    if (r != rank) keys.push_back(done_key(r));
+  }
+  try {
+    store->wait(keys, *broken ? kGrace : timeout);
+  } catch (const std::exception&) {  // one of them died, or takes longer than it may
+  }
+}
+
 std::string Link::explain_broken_call(const char* operation, const std::vector<int64_t>& ranks,
                                       const std::string& group, const std::string& cause) const {
-  const auto key = [&](int64_t r) { return fmt::format("sherd/broken/{}/{}", group, r); };
-  const auto failed_text = [&](const std::pair<int64_t, std::string>& failure) {
-    return ErrorText(operation, failed_problem(failure.first))
-        .fact(fmt::format("rank {}", failure.first), failure.second)
-        .help(failed_help(failure.first))
-        .str();
+  *broken = true;
+  const auto say = [&](const std::string& problem, const char* help) {
+    return ErrorText(operation, problem).fact("group", group).fact("cause", brief(cause)).help(help).str();
   };
-  std::vector<int64_t> missing;
+  if (!store) return say("the transport broke", "see what the transport says");
   try {
-    store->set(key(rank), bytes("here"));
-    const auto end = std::chrono::steady_clock::now() + kGrace;
-    do {
-      if (const auto failure = find_failure(); failure && failure->first != rank) return failed_text(*failure);
-      missing.clear();
-      for (const int64_t r : ranks) {
-        if (!store->check({key(r)})) missing.push_back(r);
-      }
-      std::this_thread::sleep_for(kPoll);
-    } while (!missing.empty() && std::chrono::steady_clock::now() < end);
-  } catch (const c10::Error&) {
-    return ErrorText(operation, "rank 0, which keeps the store of the world, is gone")
-        .fact("group", group)
-        .fact("cause", first_line(cause))
-        .help("look at the output of rank 0")
-        .str();
+    std::string text = look_around(operation, ranks, group, brief(cause));
+    store->set(done_key(rank), bytes("done"));
+    return text;
+  } catch (const std::exception&) {
+    return say("rank 0, which keeps the store of the world, is gone", "look at the output of rank 0");
   }
-  if (missing.empty()) {
-    return ErrorText(operation, "the transport broke")
-        .fact("group", group)
-        .fact("cause", first_line(cause))
-        .help("SHERD_CHECK=1 compares what the ranks call")
-        .str();
-  }
-  return ErrorText(operation, missing_problem(missing))
-      .fact("group", group)
-      .fact("cause", first_line(cause))
-      .help(kMissingHelp)
-      .str();
+}
+
+std::string Link::look_around(const char* operation, const std::vector<int64_t>& ranks, const std::string& group,
+                              const std::string& cause) const {
+  const auto here_key = [&](int64_t r) { return fmt::format("sherd/broken/{}/{}", group, r); };
+  std::vector<int64_t> missing;
+  std::vector<int64_t> ended;
+  store->set(here_key(rank), bytes("here"));
+  const auto end = std::chrono::steady_clock::now() + kGrace;
+  do {
+    // A rank that failed because this group broke is not the reason.
+    if (const auto failure = find_failure();
+        failure && failure->first != rank && !store->check({here_key(failure->first)})) {
+      return ErrorText(operation, failed_problem(failure->first))
+          .fact(fmt::format("rank {}", failure->first), failure->second)
+          .help(failed_help(failure->first));
+    }
+    missing.clear();
+    ended.clear();
+    for (const int64_t r : ranks) {
+      if (store->check({here_key(r)})) continue;
+      (store->check({end_key(r)}) ? ended : missing).push_back(r);
+    }
+    if (missing.empty()) break;
+    std::this_thread::sleep_for(kPoll);
+  } while (std::chrono::steady_clock::now() < end);
+  const auto say = [&](const std::string& problem, const char* help) {
+    return ErrorText(operation, problem).fact("group", group).fact("cause", cause).help(help).str();
+  };
+  if (!missing.empty() && closed_by_peer(cause)) return say(lost_problem(missing), kLostHelp);
+  if (!missing.empty()) return say(missing_problem(missing), kMissingHelp);
+  if (!ended.empty()) return say(gone_problem(ended), kDifferentCallsHelp);
+  return say("the transport broke", "SHERD_CHECK=1 compares what the ranks call");
 }
 
 }  // namespace sherd::detail

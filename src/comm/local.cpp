@@ -24,11 +24,14 @@ void LocalBackend::run(const Call& call) {
     case Collective::all_to_all:
       for (const at::Tensor& output : call.outputs) copy_if_equal(output, call.inputs.at(me));
       return;
-    case Collective::reduce_scatter: copy_if_equal(call.outputs.front(), call.inputs.at(me)); return;
+    case Collective::reduce_scatter:
+      copy_if_equal(call.outputs.front(), call.inputs.at(me));
+      return;
     case Collective::scatter:
       if (!call.inputs.empty()) copy_if_equal(call.outputs.front(), call.inputs.at(me));
       return;
-    default: return;  // in place, on this rank's own data
+    default:
+      return;  // in place, on this rank's own data
   }
 }
 
@@ -36,17 +39,18 @@ void LocalBackend::run_send(const at::Tensor& tensor, int to, int tag) {
   if (to == getRank()) sent_.emplace_back(tag, tensor.clone());
 }
 
-void LocalBackend::run_receive(const at::Tensor& tensor, int from, int tag) {
-  if (from != getRank()) return;
+std::function<void()> LocalBackend::start_receive(const at::Tensor& tensor, int from, int tag) {
+  if (from != getRank()) return [] {};
   const auto message = std::find_if(sent_.begin(), sent_.end(), [&](const auto& m) { return m.first == tag; });
   if (message == sent_.end()) {
-    throw_comm_error(ErrorText("receive", "nothing was sent")
-                         .fact("from", "rank " + std::to_string(from) + ", this rank itself")
+    throw_comm_error(ErrorText("receive", "this rank has sent itself nothing")
                          .fact("tag", std::to_string(tag))
-                         .help("send(group, tensor, to, tag) first"));
+                         .help("send(group, tensor, group.rank(), tag) first"));
   }
-  copy_if_equal(tensor, message->second);
+  check_fits(message->second, tensor);
+  copy_elements(tensor, message->second);
   sent_.erase(message);
+  return [] {};
 }
 
 }  // namespace sherd::detail

@@ -17,7 +17,7 @@ class LocalBackend final : public SyncBackend {
  protected:
   void run(const Call& call) override;
   void run_send(const at::Tensor& tensor, int to, int tag) override;
-  void run_receive(const at::Tensor& tensor, int from, int tag) override;
+  std::function<void()> start_receive(const at::Tensor& tensor, int from, int tag) override;
 
  private:
   std::vector<std::pair<int, at::Tensor>> sent_;  // tag and copy, of messages to itself

@@ -15,6 +15,10 @@ std::string counted(const std::vector<int64_t>& ranks) {
 
 std::string missing_problem(const std::vector<int64_t>& missing) { return counted(missing) + " never came"; }
 
+std::string lost_problem(const std::vector<int64_t>& ranks) {
+  return counted(ranks) + (ranks.size() == 1 ? " is" : " are") + " gone";
+}
+
 std::string gone_problem(const std::vector<int64_t>& ranks) {
   return counted(ranks) + (ranks.size() == 1 ? " has" : " have") + " already ended";
 }

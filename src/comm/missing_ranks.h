@@ -12,6 +12,8 @@ namespace sherd::detail {
 
 /// "ranks 2, 5 never came".
 std::string missing_problem(const std::vector<int64_t>& missing);
+/// "rank 2 is gone".
+std::string lost_problem(const std::vector<int64_t>& ranks);
 /// "rank 2 has already ended".
 std::string gone_problem(const std::vector<int64_t>& ranks);
 std::string failed_problem(int64_t rank);
@@ -24,6 +26,7 @@ std::vector<std::pair<std::string, std::string>> calls_by_rank(const std::vector
 
 inline constexpr const char* kMissingHelp =
     "see what these ranks do instead; SHERD_TIMEOUT=600 waits longer, SHERD_CHECK=1 compares the calls";
+inline constexpr const char* kLostHelp = "look at the output of these ranks";
 inline constexpr const char* kDifferentCalls = "ranks call different things";
 inline constexpr const char* kDifferentCallsHelp = "every rank of a group makes the same calls in the same order";
 

@@ -15,4 +15,6 @@ std::string rank_list(const std::vector<int64_t>& ranks) {
   return text;
 }
 
+std::string rank_count(int64_t ranks) { return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks"); }
+
 }  // namespace sherd::detail

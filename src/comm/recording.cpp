@@ -25,6 +25,28 @@ std::vector<at::Tensor> row_blocks(const at::Tensor& whole, const std::vector<in
 
 }  // namespace
 
+void compare_calls(c10d::Backend& backend, const std::vector<int64_t>& ranks, const Call& call) {
+  const int size = backend.getSize();
+  const std::string mine = encode(shape_of(call, size));
+  const auto length = static_cast<int64_t>(mine.size());
+  const auto device = backend.getBackendName() == "nccl"
+                          ? c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice()
+                          : c10::Device(c10::DeviceType::CPU);
+  at::Tensor in = at::from_blob(const_cast<char*>(mine.data()), {length}, at::kByte).clone().to(device);
+  at::Tensor out = at::empty({length * size}, in.options());
+  backend._allgather_base(out, in, {})->wait();
+  out = out.cpu();
+  std::vector<CallShape> shapes;
+  for (int i = 0; i < size; ++i) {
+    const auto* at = reinterpret_cast<const char*>(out.const_data_ptr<uint8_t>()) + i * length;
+    shapes.push_back(decode(std::string(at, mine.size()), size));
+  }
+  if (fit_together(shapes)) return;
+  ErrorText text(name_of(call.kind), kDifferentCalls);
+  for (const auto& [who, what] : calls_by_rank(ranks, shapes)) text.fact(who, what);
+  throw_comm_error(text.help(kDifferentCallsHelp));
+}
+
 RecordingBackend::RecordingBackend(c10::intrusive_ptr<c10d::Backend> inner, std::vector<int64_t> ranks,
                                    std::shared_ptr<CallLog> log, bool check)
     : c10d::Backend(inner->getRank(), inner->getSize()),
@@ -35,28 +57,7 @@ RecordingBackend::RecordingBackend(c10::intrusive_ptr<c10d::Backend> inner, std:
 
 void RecordingBackend::note(const Call& call) {
   if (log_) log_->push_back(describe(call));
-  if (check_) compare(call);
-}
-
-void RecordingBackend::compare(const Call& call) {
-  const std::string mine = encode(shape_of(call, getSize()));
-  const auto length = static_cast<int64_t>(mine.size());
-  const auto device = inner_->getBackendName() == "nccl"
-                          ? c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice()
-                          : c10::Device(c10::DeviceType::CPU);
-  at::Tensor in = at::from_blob(const_cast<char*>(mine.data()), {length}, at::kByte).clone().to(device);
-  at::Tensor out = at::empty({length * getSize()}, in.options());
-  inner_->_allgather_base(out, in, {})->wait();
-  out = out.cpu();
-  std::vector<CallShape> shapes;
-  for (int i = 0; i < getSize(); ++i) {
-    const auto* at = reinterpret_cast<const char*>(out.const_data_ptr<uint8_t>()) + i * length;
-    shapes.push_back(decode(std::string(at, mine.size()), getSize()));
-  }
-  if (fit_together(shapes)) return;
-  ErrorText text(name_of(call.kind), kDifferentCalls);
-  for (const auto& [who, what] : calls_by_rank(ranks_, shapes)) text.fact(who, what);
-  throw_comm_error(text.help(kDifferentCallsHelp));
+  if (check_) compare_calls(*inner_, ranks_, call);
 }
 
 RecordingBackend::WorkPtr RecordingBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {

@@ -1,15 +1,19 @@
 #pragma once
-// A transport around another: it keeps the list of calls, and can compare what the ranks call before each of them.
-
-#include <torch/csrc/distributed/c10d/Backend.hpp>
+// A transport around another, for users of c10d: it keeps the list of calls, and can compare what the ranks call before
+// each of them. sherd's own collectives are compared before they are composed of a transport's, with their true names.
 
 #include <memory>
 #include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
 #include "comm/call.h"
 
 namespace sherd::detail {
+
+/// Exchanges what the ranks are about to call in a small all_gather, and throws the same c10::DistBackendError on each
+/// of them where their calls do not fit together. `ranks` are the world's ranks of the members, for the text.
+void compare_calls(c10d::Backend& backend, const std::vector<int64_t>& ranks, const Call& call);
 
 using CallLog = std::vector<std::string>;  // describe(call), in order
 
@@ -18,8 +22,7 @@ class RecordingBackend final : public c10d::Backend {
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
 
-  /// `log` may be null. With `check`, a small all_gather before each collective finds ranks whose calls differ and
-  /// throws the same error on each of them before any data moves.
+  /// `log` may be null. With `check`, compare_calls comes before each collective.
   RecordingBackend(c10::intrusive_ptr<c10d::Backend> inner, std::vector<int64_t> ranks, std::shared_ptr<CallLog> log,
                    bool check);
 
@@ -46,7 +49,6 @@ class RecordingBackend final : public c10d::Backend {
 
  private:
   void note(const Call& call);
-  void compare(const Call& call);
 
   c10::intrusive_ptr<c10d::Backend> inner_;
   std::vector<int64_t> ranks_;

@@ -1,5 +1,6 @@
 #include "comm/settings.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
@@ -31,12 +32,13 @@ Settings read_all() {
   if (const std::string value = read("SHERD_TIMEOUT"); !value.empty()) {
     char* end = nullptr;
     const double seconds = std::strtod(value.c_str(), &end);
-    if (*end != '\0' || !std::isfinite(seconds) || seconds <= 0 || seconds > 1e9) {
+    if (*end != '\0' || !std::isfinite(seconds) || seconds <= 0 || seconds > 1e8) {
       refuse("SHERD_TIMEOUT", value, "SHERD_TIMEOUT=300  (seconds)");
     }
-    result.timeout = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000) + 1);
+    result.timeout = std::chrono::milliseconds(std::max<int64_t>(1, std::llround(seconds * 1000)));
   }
   result.check = read_switch("SHERD_CHECK");
+  result.strict = read_switch("SHERD_STRICT");
   result.log = read("SHERD_LOG");
   if (!result.log.empty() && result.log != "info" && result.log != "debug") {
     refuse("SHERD_LOG", result.log, "SHERD_LOG=info");
@@ -45,6 +47,11 @@ Settings read_all() {
 }
 
 }  // namespace
+
+std::chrono::milliseconds timeout_of(const WorldOptions& options) {
+  constexpr std::chrono::milliseconds kMost = std::chrono::hours(24 * 365 * 30);
+  return options.timeout.count() > 0 ? std::min(options.timeout, kMost) : settings().timeout;
+}
 
 const Settings& settings() {
   static const Settings value = read_all();

@@ -4,15 +4,21 @@
 #include <chrono>
 #include <string>
 
+#include "sherd/world.h"
+
 namespace sherd::detail {
 
 struct Settings {
   std::chrono::milliseconds timeout{300'000};  // SHERD_TIMEOUT, seconds
   bool check = false;                          // SHERD_CHECK
+  bool strict = false;                         // SHERD_STRICT
   std::string log;                             // SHERD_LOG: "", "info", "debug"
 };
 
 /// Read once, on first use. Throws c10::ValueError for a value that makes no sense.
 const Settings& settings();
+
+/// What the options say, or else the settings; at most thirty years, so that clocks do not overflow.
+std::chrono::milliseconds timeout_of(const WorldOptions& options);
 
 }  // namespace sherd::detail

@@ -1,10 +1,10 @@
 #include <ATen/Parallel.h>
 #include <c10/core/AutogradState.h>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <atomic>
 #include <exception>
 #include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "comm/errors.h"
 #include "comm/settings.h"
@@ -21,7 +21,7 @@ detail::Link link_of(int rank, int n, const WorldOptions& options, c10::intrusiv
   link.size = n;
   link.local_rank = rank;
   link.local_size = n;
-  link.timeout = options.timeout.count() > 0 ? options.timeout : detail::settings().timeout;
+  link.timeout = detail::timeout_of(options);
   link.check = options.check || detail::settings().check;
   link.store = std::move(store);
   link.hubs = std::move(hubs);
@@ -45,35 +45,41 @@ void spawn(int n, const std::function<void(World&)>& fn, const WorldOptions& opt
                                   .help("sherd::spawn(4, fn)"));
   }
   const auto backends = detail::BackendConfig::parse(options.backend.empty() ? "threads" : options.backend);
-  auto store = c10::make_intrusive<c10d::HashStore>();
-  const auto first = link_of(0, n, options, store, nullptr);
-  auto hubs = std::make_shared<detail::ThreadHubs>(first.timeout);
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto hubs = std::make_shared<detail::ThreadHubs>(detail::timeout_of(options));
 
   const int threads_before = at::get_num_threads();
   const int threads_each = std::max(1, threads_before / n);
   std::atomic<int> first_failed{-1};
   std::vector<std::exception_ptr> errors(static_cast<size_t>(n));
+  const auto run_rank = [&](int rank) {
+    World world(std::make_shared<detail::WorldState>(link_of(rank, n, options, store, hubs), backends));
+    const WorldScope scope(world);
+    try {
+      at::set_num_threads(threads_each);
+      set_up_autograd();
+      fn(world);
+      world.state()->link().post_end();
+    } catch (...) {
+      errors[static_cast<size_t>(rank)] = std::current_exception();
+      int none = -1;
+      first_failed.compare_exchange_strong(none, rank);
+      world.fail(detail::message_of_current_exception());
+    }
+  };
   std::vector<std::thread> threads;
   threads.reserve(static_cast<size_t>(n));
-  for (int rank = 0; rank < n; ++rank) {
-    threads.emplace_back([&, rank] {
-      World world(std::make_shared<detail::WorldState>(link_of(rank, n, options, store, hubs), backends));
-      const WorldScope scope(world);
-      try {
-        at::set_num_threads(threads_each);
-        set_up_autograd();
-        fn(world);
-        hubs->leave(rank);
-      } catch (...) {
-        errors[static_cast<size_t>(rank)] = std::current_exception();
-        int none = -1;
-        first_failed.compare_exchange_strong(none, rank);
-        world.fail(detail::message_of_current_exception());
-      }
-    });
+  std::exception_ptr no_thread;
+  try {
+    for (int rank = 0; rank < n; ++rank) threads.emplace_back(run_rank, rank);
+  } catch (...) {  // the ranks that did start must not wait for the others
+    no_thread = std::current_exception();
+    link_of(static_cast<int>(threads.size()), n, options, store, hubs)
+        .post_failure(detail::message_of_current_exception());
   }
   for (std::thread& thread : threads) thread.join();
   at::set_num_threads(threads_before);
+  if (no_thread) std::rethrow_exception(no_thread);
   if (first_failed >= 0) std::rethrow_exception(errors[static_cast<size_t>(first_failed.load())]);
 }
 

@@ -7,11 +7,12 @@
 #include <ATen/ops/bitwise_xor.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
-#include <ATen/ops/result_type.h>
 
+#include <numeric>
 #include <utility>
 
 #include "comm/errors.h"
+#include "sherd/box.h"
 
 namespace sherd::detail {
 namespace {
@@ -28,6 +29,31 @@ class FinishedWork : public c10d::Work {
 
  private:
   std::vector<at::Tensor> result_;
+};
+
+class ReceiveWork : public c10d::Work {
+ public:
+  ReceiveWork(int rank, int from, at::Tensor tensor, std::function<void()> receive)
+      : c10d::Work(rank), from_(from), tensor_(std::move(tensor)), receive_(std::move(receive)) {}
+  int sourceRank() const override { return from_; }
+  std::vector<at::Tensor> result() override { return {tensor_}; }
+  bool wait(std::chrono::milliseconds) override {
+    if (auto receive = std::exchange(receive_, nullptr)) {
+      at::AutoDispatchBelowADInplaceOrView below_autograd;
+      try {
+        receive();
+      } catch (...) {
+        finishAndThrow(std::current_exception());
+      }
+      finish();
+    }
+    return true;
+  }
+
+ private:
+  int from_;
+  at::Tensor tensor_;
+  std::function<void()> receive_;
 };
 
 at::Tensor only(const char* operation, const std::vector<at::Tensor>& tensors) {
@@ -56,16 +82,17 @@ std::vector<at::Tensor> blocks_of(const char* operation, const at::Tensor& whole
     for (int i = 0; i < size; ++i) blocks.push_back(flat.narrow(0, i * numel, numel));
     return blocks;
   }
+  const int64_t total = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+  if (rows.size() != static_cast<size_t>(size) || total != whole.size(0)) {
+    throw_value_error(ErrorText(operation, "the blocks do not add up to the tensor")
+                          .fact("blocks", to_string(rows))
+                          .fact("tensor", std::to_string(whole.size(0)) + " rows")
+                          .help("give one size per rank; their sum is the size of dim 0"));
+  }
   int64_t offset = 0;
   for (const int64_t n : rows) {
     blocks.push_back(whole.narrow(0, offset, n));
     offset += n;
-  }
-  if (rows.size() != static_cast<size_t>(size) || offset != whole.size(0)) {
-    throw_value_error(ErrorText(operation, "the blocks do not add up to the tensor")
-                          .fact("blocks", std::to_string(rows.size()) + " with " + std::to_string(offset) + " rows")
-                          .fact("tensor", std::to_string(whole.size(0)) + " rows for " + std::to_string(size) + " ranks")
-                          .help("give one size per rank; their sum is the size of dim 0"));
   }
   return blocks;
 }
@@ -74,54 +101,94 @@ std::vector<at::Tensor> blocks_of(const char* operation, const at::Tensor& whole
 
 ReduceOp from_c10d(const c10d::ReduceOp& op) {
   switch (op.op_) {
-    case c10d::ReduceOp::SUM: return ReduceOp::sum;
-    case c10d::ReduceOp::AVG: return ReduceOp::avg;
-    case c10d::ReduceOp::PRODUCT: return ReduceOp::product;
-    case c10d::ReduceOp::MIN: return ReduceOp::min;
-    case c10d::ReduceOp::MAX: return ReduceOp::max;
-    case c10d::ReduceOp::BAND: return ReduceOp::band;
-    case c10d::ReduceOp::BOR: return ReduceOp::bor;
-    case c10d::ReduceOp::BXOR: return ReduceOp::bxor;
-    default: break;
+    case c10d::ReduceOp::SUM:
+      return ReduceOp::sum;
+    case c10d::ReduceOp::AVG:
+      return ReduceOp::avg;
+    case c10d::ReduceOp::PRODUCT:
+      return ReduceOp::product;
+    case c10d::ReduceOp::MIN:
+      return ReduceOp::min;
+    case c10d::ReduceOp::MAX:
+      return ReduceOp::max;
+    case c10d::ReduceOp::BAND:
+      return ReduceOp::band;
+    case c10d::ReduceOp::BOR:
+      return ReduceOp::bor;
+    case c10d::ReduceOp::BXOR:
+      return ReduceOp::bxor;
+    default:
+      break;
   }
   throw_value_error(ErrorText("reduce", "this transport does not know the reduction")
-                        .fact("reduction", std::to_string(static_cast<int>(op.op_)) + " of c10d::ReduceOp")
+                        .fact("reduction", "number " + std::to_string(static_cast<int>(op.op_)) + " of c10d::ReduceOp")
                         .help("sum, avg, product, min, max, band, bor or bxor"));
 }
 
 c10d::ReduceOp to_c10d(ReduceOp op) {
   switch (op) {
-    case ReduceOp::sum: return c10d::ReduceOp::SUM;
-    case ReduceOp::avg: return c10d::ReduceOp::AVG;
-    case ReduceOp::product: return c10d::ReduceOp::PRODUCT;
-    case ReduceOp::min: return c10d::ReduceOp::MIN;
-    case ReduceOp::max: return c10d::ReduceOp::MAX;
-    case ReduceOp::band: return c10d::ReduceOp::BAND;
-    case ReduceOp::bor: return c10d::ReduceOp::BOR;
-    case ReduceOp::bxor: return c10d::ReduceOp::BXOR;
+    case ReduceOp::sum:
+      return c10d::ReduceOp::SUM;
+    case ReduceOp::avg:
+      return c10d::ReduceOp::AVG;
+    case ReduceOp::product:
+      return c10d::ReduceOp::PRODUCT;
+    case ReduceOp::min:
+      return c10d::ReduceOp::MIN;
+    case ReduceOp::max:
+      return c10d::ReduceOp::MAX;
+    case ReduceOp::band:
+      return c10d::ReduceOp::BAND;
+    case ReduceOp::bor:
+      return c10d::ReduceOp::BOR;
+    case ReduceOp::bxor:
+      return c10d::ReduceOp::BXOR;
   }
   return c10d::ReduceOp::SUM;
 }
 
 void copy_elements(const at::Tensor& to, const at::Tensor& from) {
-  if (to.numel() != 0 && !to.is_same(from)) to.view({-1}).copy_(from.view({-1}));
+  if (to.numel() != 0 && to.const_data_ptr() != from.const_data_ptr()) to.view({-1}).copy_(from.view({-1}));
+}
+
+void check_fits(const at::Tensor& message, const at::Tensor& tensor) {
+  if (message.numel() == tensor.numel() && message.scalar_type() == tensor.scalar_type()) return;
+  throw_comm_error(ErrorText("receive", "the tensor sent does not fit the tensor given")
+                       .fact("sent", dtype_name(message.scalar_type()) + to_string(message.sizes().vec()))
+                       .fact("given", dtype_name(tensor.scalar_type()) + to_string(tensor.sizes().vec()))
+                       .help("receive into a tensor of the sender's dtype and size"));
 }
 
 void reduce_into(const at::Tensor& out, const std::vector<at::Tensor>& parts, ReduceOp op) {
-  const bool narrow_float = out.scalar_type() == c10::ScalarType::Half || out.scalar_type() == c10::ScalarType::BFloat16;
+  const bool narrow_float =
+      out.scalar_type() == c10::ScalarType::Half || out.scalar_type() == c10::ScalarType::BFloat16;
   const bool widen = narrow_float && (op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::product);
   at::Tensor sum = widen ? parts.front().to(c10::ScalarType::Float) : parts.front().clone();
   for (size_t i = 1; i < parts.size(); ++i) {
     const at::Tensor& part = parts[i];
     switch (op) {
       case ReduceOp::sum:
-      case ReduceOp::avg: sum.add_(part); break;
-      case ReduceOp::product: sum.mul_(part); break;
-      case ReduceOp::min: at::minimum_out(sum, sum, part); break;
-      case ReduceOp::max: at::maximum_out(sum, sum, part); break;
-      case ReduceOp::band: sum.bitwise_and_(part); break;
-      case ReduceOp::bor: sum.bitwise_or_(part); break;
-      case ReduceOp::bxor: sum.bitwise_xor_(part); break;
+      case ReduceOp::avg:
+        sum.add_(part);
+        break;
+      case ReduceOp::product:
+        sum.mul_(part);
+        break;
+      case ReduceOp::min:
+        at::minimum_out(sum, sum, part);
+        break;
+      case ReduceOp::max:
+        at::maximum_out(sum, sum, part);
+        break;
+      case ReduceOp::band:
+        sum.bitwise_and_(part);
+        break;
+      case ReduceOp::bor:
+        sum.bitwise_or_(part);
+        break;
+      case ReduceOp::bxor:
+        sum.bitwise_xor_(part);
+        break;
     }
   }
   if (op == ReduceOp::avg) sum.div_(static_cast<int64_t>(parts.size()));
@@ -144,10 +211,8 @@ SyncBackend::WorkPtr SyncBackend::broadcast(Tensors& tensors, const c10d::Broadc
 
 SyncBackend::WorkPtr SyncBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   const at::Tensor tensor = only("all_reduce", tensors);
-  return finish({.kind = Collective::all_reduce,
-                 .inputs = {tensor},
-                 .outputs = {tensor},
-                 .op = from_c10d(options.reduceOp)});
+  return finish(
+      {.kind = Collective::all_reduce, .inputs = {tensor}, .outputs = {tensor}, .op = from_c10d(options.reduceOp)});
 }
 
 SyncBackend::WorkPtr SyncBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -166,9 +231,8 @@ SyncBackend::WorkPtr SyncBackend::allgather(std::vector<Tensors>& outputs, Tenso
 
 SyncBackend::WorkPtr SyncBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                   const c10d::AllgatherOptions&) {
-  return finish({.kind = Collective::all_gather,
-                 .inputs = {input},
-                 .outputs = blocks_of("all_gather", output, getSize(), {})});
+  return finish(
+      {.kind = Collective::all_gather, .inputs = {input}, .outputs = blocks_of("all_gather", output, getSize(), {})});
 }
 
 SyncBackend::WorkPtr SyncBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -225,8 +289,8 @@ SyncBackend::WorkPtr SyncBackend::send(Tensors& tensors, int to, int tag) {
 
 SyncBackend::WorkPtr SyncBackend::recv(Tensors& tensors, int from, int tag) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  run_receive(only("receive", tensors), from, tag);
-  return c10::make_intrusive<FinishedWork>(getRank(), tensors);
+  const at::Tensor tensor = only("receive", tensors);
+  return c10::make_intrusive<ReceiveWork>(getRank(), from, tensor, start_receive(tensor, from, tag));
 }
 
 SyncBackend::WorkPtr SyncBackend::barrier(const c10d::BarrierOptions&) { return finish({.kind = Collective::barrier}); }

@@ -1,13 +1,15 @@
 #pragma once
 // The c10d::Backend under our own transports: it turns c10d's many entry points into Calls, and a transport runs them.
 
+#include <functional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "comm/call.h"
 
 namespace sherd::detail {
 
-/// Calls complete before they return. Throws c10::ValueError for arguments that cannot be right on this rank alone.
+/// Calls complete before they return, but a receive completes when it is waited for. Throws c10::ValueError for
+/// arguments that cannot be right on this rank alone.
 class SyncBackend : public c10d::Backend {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -37,14 +39,18 @@ class SyncBackend : public c10d::Backend {
   /// Runs a collective to its end.
   virtual void run(const Call& call) = 0;
   virtual void run_send(const at::Tensor& tensor, int to, int tag) = 0;
-  virtual void run_receive(const at::Tensor& tensor, int from, int tag) = 0;
+  /// Takes its turn among the receives from `from` with `tag`, and returns what waits for the message.
+  virtual std::function<void()> start_receive(const at::Tensor& tensor, int from, int tag) = 0;
 
  private:
   WorkPtr finish(const Call& call);
 };
 
-/// Copies all elements, whatever the two shapes. Nothing where there are none or the two are one tensor.
+/// Copies all elements, whatever the two shapes. Nothing where there are none or the two are one memory.
 void copy_elements(const at::Tensor& to, const at::Tensor& from);
+
+/// Throws c10::DistBackendError where a message has another dtype or size than the tensor it is received into.
+void check_fits(const at::Tensor& message, const at::Tensor& tensor);
 
 /// out = the reduction of `parts` in their order; 16-bit floats are summed in 32 bits.
 void reduce_into(const at::Tensor& out, const std::vector<at::Tensor>& parts, ReduceOp op);

@@ -20,12 +20,18 @@ at::Tensor representative(const Call& call) {
 
 bool blocks_per_rank(const Call& call, size_t ranks) {
   switch (call.kind) {
-    case Collective::all_gather: return call.outputs.size() == ranks;
-    case Collective::all_to_all: return call.outputs.size() == ranks && call.inputs.size() == ranks;
-    case Collective::reduce_scatter: return call.inputs.size() == ranks;
-    case Collective::gather: return call.outputs.empty() || call.outputs.size() == ranks;
-    case Collective::scatter: return call.inputs.empty() || call.inputs.size() == ranks;
-    default: return true;
+    case Collective::all_gather:
+      return call.outputs.size() == ranks;
+    case Collective::all_to_all:
+      return call.outputs.size() == ranks && call.inputs.size() == ranks;
+    case Collective::reduce_scatter:
+      return call.inputs.size() == ranks;
+    case Collective::gather:
+      return call.outputs.empty() || call.outputs.size() == ranks;
+    case Collective::scatter:
+      return call.inputs.empty() || call.inputs.size() == ranks;
+    default:
+      return true;
   }
 }
 
@@ -38,7 +44,7 @@ void ThreadHub::meet(int rank, const Call& call) {
   if (!blocks_per_rank(call, ranks_.size())) {
     throw_value_error(ErrorText(name_of(call.kind), "needs one block per rank of the group")
                           .fact("call", describe(call))
-                          .fact("group", fmt::format("{} ranks", ranks_.size()))
+                          .fact("group", "ranks " + rank_list(ranks_))
                           .help("pass as many tensors as the group has ranks"));
   }
   std::unique_lock lock(mutex_);
@@ -51,6 +57,14 @@ void ThreadHub::meet_again(int rank) {
   std::unique_lock lock(mutex_);
   check_open(call(rank).kind);
   arrive(lock, rank, false);
+}
+
+void ThreadHub::part(int rank) {
+  std::unique_lock lock(mutex_);
+  Slot& slot = slots_[static_cast<size_t>(rank)];
+  check_open(slot.call.kind);
+  arrive(lock, rank, false);
+  slot.call = Call();
 }
 
 void ThreadHub::check_open(Collective kind) const {
@@ -138,20 +152,30 @@ void ThreadHub::post(int from, int to, int tag, const at::Tensor& tensor) {
   DeviceMark mark(copy);
   const std::lock_guard lock(mutex_);
   if (failure_) throw_failure("send");
-  mail_[{from, to, tag}].emplace_back(copy, std::move(mark));
+  Mailbox& box = mail_[{from, to, tag}];
+  box.waiting.emplace(box.sent++, std::pair(copy, std::move(mark)));
   changed_.notify_all();
 }
 
-at::Tensor ThreadHub::take(int from, int to, int tag) {
+uint64_t ThreadHub::take_turn(int from, int to, int tag) {
+  const std::lock_guard lock(mutex_);
+  return mail_[{from, to, tag}].turns++;
+}
+
+at::Tensor ThreadHub::take(int from, int to, int tag, uint64_t turn) {
   std::unique_lock lock(mutex_);
-  auto& box = mail_[{from, to, tag}];
+  Mailbox& box = mail_[{from, to, tag}];
   const Slot& sender = slots_[static_cast<size_t>(from)];
-  const bool over = changed_.wait_for(lock, timeout_, [&] { return !box.empty() || failure_ || sender.gone; });
-  if (box.empty() && sender.gone) break_up(*gone());
-  if (!over) break_up(late({ranks_[static_cast<size_t>(from)]}));
-  if (box.empty()) throw_failure("receive");
-  auto [tensor, mark] = std::move(box.front());
-  box.pop_front();
+  const bool over =
+      changed_.wait_for(lock, timeout_, [&] { return box.waiting.count(turn) > 0 || failure_ || sender.gone; });
+  const auto message = box.waiting.find(turn);
+  if (message == box.waiting.end()) {
+    if (sender.gone) break_up(*gone());
+    if (!over) break_up(late({ranks_[static_cast<size_t>(from)]}));
+    throw_failure("receive");
+  }
+  auto [tensor, mark] = std::move(message->second);
+  box.waiting.erase(message);
   lock.unlock();
   mark.wait();
   return tensor;
@@ -159,7 +183,8 @@ at::Tensor ThreadHub::take(int from, int to, int tag) {
 
 void ThreadHub::fail(int64_t world_rank, const std::string& message) {
   const std::lock_guard lock(mutex_);
-  break_up(Failure{failed_problem(world_rank), {{fmt::format("rank {}", world_rank), message}}, failed_help(world_rank)});
+  break_up(
+      Failure{failed_problem(world_rank), {{fmt::format("rank {}", world_rank), message}}, failed_help(world_rank)});
 }
 
 std::shared_ptr<ThreadHub> ThreadHubs::hub(const std::string& name, const std::vector<int64_t>& ranks) {

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,12 +28,16 @@ class ThreadHub {
   void meet(int rank, const Call& call);
   /// A further meeting within the same call.
   void meet_again(int rank);
+  /// The last meeting of a call; what this rank published is let go.
+  void part(int rank);
   /// What a rank published. Only between meetings.
   const Call& call(int rank) const { return slots_[static_cast<size_t>(rank)].call; }
 
   /// A copy of `tensor` waits in a mailbox until the other side takes it.
   void post(int from, int to, int tag, const at::Tensor& tensor);
-  at::Tensor take(int from, int to, int tag);
+  /// The k-th turn gets the k-th message. take() waits for it.
+  uint64_t take_turn(int from, int to, int tag);
+  at::Tensor take(int from, int to, int tag, uint64_t turn);
 
   /// Ends every waiting and every later call with the message of a rank that cannot go on.
   void fail(int64_t world_rank, const std::string& message);
@@ -46,7 +49,7 @@ class ThreadHub {
 
  private:
   struct Slot {
-    Call call;        // a copy, so that the tensors outlive a rank that fails in the middle
+    Call call;        // a copy, so that the tensors outlive a rank that fails in the middle; empty between calls
     DeviceMark mark;  // the work on a GPU that must be over before others read
     bool here = false;
     bool gone = false;
@@ -56,6 +59,11 @@ class ThreadHub {
     std::vector<std::pair<std::string, std::string>> facts;
     std::string help;
     bool spoils_last_meeting = false;  // the ranks met, but their calls do not fit
+  };
+  struct Mailbox {
+    uint64_t sent = 0;
+    uint64_t turns = 0;
+    std::map<uint64_t, std::pair<at::Tensor, DeviceMark>> waiting;  // by number, from 0 on
   };
 
   void check_open(Collective kind) const;
@@ -75,7 +83,7 @@ class ThreadHub {
   size_t arrived_ = 0;
   uint64_t meeting_ = 0;
   std::optional<Failure> failure_;
-  std::map<std::tuple<int, int, int>, std::deque<std::pair<at::Tensor, DeviceMark>>> mail_;
+  std::map<std::tuple<int, int, int>, Mailbox> mail_;  // by sender, receiver and tag
 };
 
 /// The hubs of the groups of one spawned world, found by name.

@@ -1,5 +1,9 @@
 #include "comm/threads.h"
 
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+
 #include "comm/errors.h"
 
 namespace sherd::detail {
@@ -12,19 +16,23 @@ constexpr int64_t kSmall = 16 * 1024;
 
 void ThreadsBackend::run(const Call& call) {
   hub_->meet(getRank(), call);
+  if (call.kind == Collective::barrier) return;
   try {
     if (call.kind == Collective::all_reduce) {
       all_reduce(call);
     } else {
       move(call);
+      hub_->part(getRank());  // until here others read this rank's inputs
     }
   } catch (const c10::DistBackendError&) {
     throw;
   } catch (const std::exception& error) {  // no memory, say: the others must not wait for this rank
     hub_->fail(hub_->world_rank(getRank()), message_of(error));
-    throw;
+    throw_comm_error(ErrorText(name_of(call.kind), "this rank cannot go on")
+                         .fact("call", describe(call))
+                         .fact("cause", message_of(error))
+                         .help("mend the cause; the other ranks stopped because of it"));
   }
-  if (call.kind != Collective::barrier) hub_->meet_again(getRank());  // until here others read this rank's inputs
 }
 
 std::vector<at::Tensor> ThreadsBackend::inputs_of_all(size_t block) const {
@@ -48,7 +56,9 @@ void ThreadsBackend::move(const Call& call) {
         copy_elements(call.outputs[i], hub_->call(static_cast<int>(i)).inputs[me]);
       }
       return;
-    case Collective::scatter: copy_elements(call.outputs.front(), hub_->call(call.root).inputs[me]); return;
+    case Collective::scatter:
+      copy_elements(call.outputs.front(), hub_->call(call.root).inputs[me]);
+      return;
     case Collective::broadcast:
       if (!root) copy_elements(call.outputs.front(), hub_->call(call.root).inputs.front());
       return;
@@ -60,7 +70,8 @@ void ThreadsBackend::move(const Call& call) {
       reduce_into(call.outputs.front().view({-1}), inputs_of_all(0), call.op);
       return;
     }
-    default: return;
+    default:
+      return;
   }
 }
 
@@ -68,9 +79,9 @@ void ThreadsBackend::all_reduce(const Call& call) {
   const at::Tensor mine = call.outputs.front().view({-1});
   const std::vector<at::Tensor> parts = inputs_of_all(0);
   if (mine.numel() <= kSmall) {
-    const at::Tensor sum = mine.clone();
+    const at::Tensor sum = at::empty_like(mine);
     reduce_into(sum, parts, call.op);
-    hub_->meet_again(getRank());
+    hub_->part(getRank());
     mine.copy_(sum);
     return;
   }
@@ -87,17 +98,16 @@ void ThreadsBackend::all_reduce(const Call& call) {
   for (int i = 0; i < getSize(); ++i) {
     if (i != getRank()) slice(mine, i).copy_(slice(parts[static_cast<size_t>(i)], i));
   }
+  hub_->part(getRank());
 }
 
-void ThreadsBackend::run_receive(const at::Tensor& tensor, int from, int tag) {
-  const at::Tensor message = hub_->take(from, getRank(), tag);
-  if (message.numel() != tensor.numel() || message.scalar_type() != tensor.scalar_type()) {
-    throw_comm_error(ErrorText("receive", "the tensor sent does not fit the tensor given")
-                         .fact("sent", describe({.kind = Collective::send, .inputs = {message}}))
-                         .fact("given", describe({.kind = Collective::receive, .outputs = {tensor}}))
-                         .help("receive into a tensor of the sender's dtype and size"));
-  }
-  copy_elements(tensor, message);
+std::function<void()> ThreadsBackend::start_receive(const at::Tensor& tensor, int from, int tag) {
+  const uint64_t turn = hub_->take_turn(from, getRank(), tag);
+  return [hub = hub_, me = getRank(), tensor, from, tag, turn] {
+    const at::Tensor message = hub->take(from, me, tag, turn);
+    check_fits(message, tensor);
+    copy_elements(tensor, message);
+  };
 }
 
 }  // namespace sherd::detail

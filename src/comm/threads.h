@@ -18,7 +18,7 @@ class ThreadsBackend final : public SyncBackend {
  protected:
   void run(const Call& call) override;
   void run_send(const at::Tensor& tensor, int to, int tag) override { hub_->post(getRank(), to, tag, tensor); }
-  void run_receive(const at::Tensor& tensor, int from, int tag) override;
+  std::function<void()> start_receive(const at::Tensor& tensor, int from, int tag) override;
 
  private:
   void move(const Call& call);

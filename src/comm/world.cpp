@@ -30,19 +30,21 @@ WorldState::WorldState(Link link, BackendConfig backends)
     : link_(std::make_shared<const Link>(std::move(link))), backends_(std::move(backends)) {}
 
 std::shared_ptr<GroupState> WorldState::group(std::vector<int64_t> ranks, const std::string& backend) {
+  if (ranks.empty()) {
+    throw_value_error(ErrorText("group", "no rank is named").fact("ranks", "[]").help("world.group({0, 1})"));
+  }
   for (const int64_t rank : ranks) {
     if (rank >= 0 && rank < link_->size) continue;
     throw_value_error(ErrorText("group", "a rank is not in the world")
                           .fact("rank", std::to_string(rank))
-                          .fact("world", std::to_string(link_->size) + " ranks")
+                          .fact("world", rank_count(link_->size))
                           .help("ranks go from 0 to " + std::to_string(link_->size - 1)));
   }
   std::vector<int64_t> sorted = ranks;
   std::sort(sorted.begin(), sorted.end());
   if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
-    throw_value_error(ErrorText("group", "a rank is named twice")
-                          .fact("ranks", to_string(ranks))
-                          .help("name each rank once"));
+    throw_value_error(
+        ErrorText("group", "a rank is named twice").fact("ranks", to_string(ranks)).help("name each rank once"));
   }
   if (!std::binary_search(sorted.begin(), sorted.end(), link_->rank)) {
     throw_value_error(ErrorText("group", "this rank is not among the members")
@@ -50,19 +52,21 @@ std::shared_ptr<GroupState> WorldState::group(std::vector<int64_t> ranks, const 
                           .fact("members", rank_list(ranks))
                           .help("make a group on its members alone"));
   }
+  const BackendConfig config = backend.empty() ? backends_ : BackendConfig::parse(backend);
   const std::lock_guard lock(groups_mutex_);
-  auto& state = groups_[{ranks, backend}];
-  if (!state) {
-    state = std::make_shared<GroupState>(link_, std::move(ranks),
-                                         backend.empty() ? backends_ : BackendConfig::parse(backend));
-  }
+  auto& state = groups_[{ranks, config.text()}];
+  if (!state) state = std::make_shared<GroupState>(link_, std::move(ranks), config);
   return state;
 }
 
 void WorldState::fail(const std::string& message) {
   link_->post_failure(message);
+  close();
+}
+
+void WorldState::close() {
   const std::lock_guard lock(groups_mutex_);
-  for (auto& [key, group] : groups_) group->close();
+  for (auto& [key, group] : groups_) group->close("this rank left the group when it failed");
 }
 
 }  // namespace detail
@@ -85,6 +89,12 @@ Group World::group(const std::vector<int64_t>& ranks, const std::string& backend
 }
 
 World fake_world(int rank, int size) {
+  if (rank < 0 || rank >= size) {
+    detail::throw_value_error(ErrorText("fake_world", "there is no such rank")
+                                  .fact("rank", std::to_string(rank))
+                                  .fact("world", detail::rank_count(size))
+                                  .help("fake_world(0, 4)"));
+  }
   detail::Link link;
   link.rank = rank;
   link.size = size;

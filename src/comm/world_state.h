@@ -24,8 +24,10 @@ class WorldState {
   std::shared_ptr<GroupState> group(std::vector<int64_t> ranks, const std::string& backend);
   /// Posts the failure and lets go of every backend.
   void fail(const std::string& message);
+  /// Lets go of every backend.
+  void close();
 
-  std::mutex mutex;  // guards `meshes`, which device_mesh.cpp keeps
+  std::mutex mutex;                                                    // guards `meshes`, which device_mesh.cpp keeps
   std::map<std::string, std::weak_ptr<const DeviceMeshState>> meshes;  // weak: a mesh keeps its world alive
 
  private:

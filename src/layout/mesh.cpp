@@ -35,7 +35,8 @@ std::string axes_problem(const std::vector<MeshAxis>& axes) {
 }
 
 std::string ranks_problem(int64_t size, const std::vector<int64_t>& ranks) {
-  if (static_cast<int64_t>(ranks.size()) != size) return fmt::format("{} ranks for a mesh of {}", ranks.size(), size);
+  if (static_cast<int64_t>(ranks.size()) != size)
+    return fmt::format("{} rank{} for a mesh of {}", ranks.size(), ranks.size() == 1 ? "" : "s", size);
   for (int64_t rank : ranks)
     if (rank < 0) return fmt::format("rank {} is negative", rank);
   if (std::is_sorted(ranks.begin(), ranks.end(), std::less_equal<>())) return "";
@@ -61,7 +62,7 @@ std::string ranks_text(const std::vector<int64_t>& ranks, size_t limit) {
     text.append(i ? ", " : "");
     if (shown++ == limit) return text + "...}";
     size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    while (end < ranks.size() && ranks[end] > ranks[end - 1] && ranks[end] - 1 == ranks[end - 1]) ++end;
     fmt::format_to(std::back_inserter(text), "{}", ranks[i]);
     if (end > i + 1) fmt::format_to(std::back_inserter(text), "-{}", ranks[end - 1]);
     i = end;
@@ -92,7 +93,7 @@ std::vector<int64_t> scan_ranks(detail::Scanner& scan, int64_t limit) {
     if (last < first) scan.fail_at(place, "the run of ranks ends before it begins");
     if (last - first >= limit - static_cast<int64_t>(ranks.size()))
       scan.fail_at(place, fmt::format("more ranks than the {} that can stand here", limit));
-    for (int64_t rank = first; rank <= last; ++rank) ranks.push_back(rank);
+    for (int64_t i = 0; i <= last - first; ++i) ranks.push_back(first + i);
   } while (scan.accept(','));
   return ranks;
 }

@@ -51,8 +51,9 @@ class TensorScan {
       }
       take(axis_place, axis, std::move(placement));
       if (axis < last)
-        scan_.fail_at(axis_place, fmt::format("axis {} stands left of {} in the mesh and cuts before it",
-                                              mesh_.axis_label(axis), mesh_.axis_label(last)));
+        scan_.fail_at(axis_place,
+                      fmt::format("axis {0} cuts before {1}: write @{0}@{1}, or @{0}(split={2})@{1} for {1} first",
+                                  mesh_.axis_label(axis), mesh_.axis_label(last), mesh_.size(last)));
       last = axis;
     }
   }

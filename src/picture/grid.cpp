@@ -85,7 +85,7 @@ std::string rank_list(const std::vector<int64_t>& ranks, int64_t total) {
   size_t i = 0;
   for (size_t group = 0; i < ranks.size() && group < kLabelGroups; ++group) {
     size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    while (end < ranks.size() && ranks[end] - 1 == ranks[end - 1]) ++end;
     text += fmt::format("{}{}", text.empty() ? "" : ",", ranks[i]);
     if (end > i + 1) text += fmt::format("{}{}", end == i + 2 ? "," : "-", ranks[end - 1]);
     i = end;

@@ -66,22 +66,20 @@ class SvgGrid {
     const int64_t digits = has_rows_ ? static_cast<int64_t>(std::to_string(rows_.back().end).size()) : 0;
     const int64_t left = kMargin + digits * kCharacter + (digits ? 6 : 0);
     const int64_t top = kMargin + 2 * kLine;
-    const int64_t length = std::max<int64_t>(options.width - left - 2 * kMargin, kThinnest);
+    // The last offset is centred on the right edge.
+    right_margin_ = kMargin + (has_columns_ ? text_width(columns_.back().end) / 2 : 0);
+    const int64_t length = std::max<int64_t>(options.width - left - right_margin_, kThinnest);
     x_ = edges(columns_, left, length);
     y_ = edges(rows_, top, has_rows_ ? height(length) : kOneRow);
   }
 
   const std::vector<Band>& rows() const { return rows_; }
   const std::vector<Band>& columns() const { return columns_; }
-  int64_t right() const { return x_.back() + 2 * kMargin; }
+  int64_t right() const { return x_.back() + right_margin_; }
   int64_t bottom() const { return y_.back(); }
 
   std::string draw() const {
-    std::string svg;
-    if (has_columns_)
-      for (size_t c = 0; c < x_.size(); ++c)
-        svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" fill=\"currentColor\">{}</text>\n", x_[c],
-                           y_.front() - 5, c < columns_.size() ? columns_[c].begin : columns_.back().end);
+    std::string svg = has_columns_ ? draw_column_offsets() : "";
     if (has_rows_)
       for (size_t r = 0; r < y_.size(); ++r)
         svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\" fill=\"currentColor\">{}</text>\n",
@@ -92,6 +90,25 @@ class SvgGrid {
   }
 
  private:
+  static int64_t text_width(int64_t number) { return static_cast<int64_t>(std::to_string(number).size()) * kCharacter; }
+
+  // The offsets above the columns; those that would run into each other are left out, but not the last.
+  std::string draw_column_offsets() const {
+    std::string svg;
+    const int64_t last_begin = x_.back() - text_width(columns_.back().end) / 2;
+    int64_t free_from = 0;
+    for (size_t c = 0; c < x_.size(); ++c) {
+      const bool is_last = c == columns_.size();
+      const int64_t offset = is_last ? columns_.back().end : columns_[c].begin;
+      const int64_t half = text_width(offset) / 2;
+      if (!is_last && (x_[c] - half < free_from || x_[c] + half + kCharacter > last_begin)) continue;
+      svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" fill=\"currentColor\">{}</text>\n", x_[c],
+                         y_.front() - 5, offset);
+      free_from = x_[c] + half + kCharacter;
+    }
+    return svg;
+  }
+
   // In proportion to the columns, within reason.
   int64_t height(int64_t length) const {
     const double ratio = static_cast<double>(rows_.back().end) / static_cast<double>(columns_.back().end);
@@ -114,7 +131,9 @@ class SvgGrid {
   }
 
   std::string tooltip(size_t r, size_t c) const {
-    std::string text = cells_[r][c].is_gap ? "left out" : "ranks " + cells_[r][c].label;
+    const Cell& cell = cells_[r][c];
+    const bool one_rank = cell.label.find_first_of(",-") == std::string::npos;
+    std::string text = cell.is_gap ? "left out" : (one_rank ? "rank " : "ranks ") + cell.label;
     if (has_rows_) text += fmt::format("; rows {}:{}", rows_[r].begin, rows_[r].end);
     if (has_columns_)
       text += fmt::format("; {} {}:{}", has_rows_ ? "columns" : "rows", columns_[c].begin, columns_[c].end);
@@ -124,6 +143,7 @@ class SvgGrid {
   std::vector<Band> rows_, columns_;
   std::vector<std::vector<Cell>> cells_;
   bool has_rows_, has_columns_;
+  int64_t right_margin_ = 0;
   std::vector<int64_t> x_, y_;
 };
 

@@ -1,0 +1,118 @@
+"""The Python side of `./dev bench dispatch`: the cases of dispatch_bench.cpp on torch.distributed.tensor.
+
+Prints a JSON list of {"case", "local_ns", "distributed_ns"}, the best run of each.
+"""
+
+import argparse
+import json
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+WORLD = 8
+WARM_UP = 200
+
+
+def time_of(function, iterations, synchronize):
+    """Nanoseconds per call."""
+    synchronize()
+    start = time.perf_counter_ns()
+    for _ in range(iterations):
+        function()
+    synchronize()
+    return (time.perf_counter_ns() - start) / iterations
+
+
+def operators(x, y, w, gain, shift, rows):
+    """The cases on one set of tensors; `rows` is the number of rows that x has."""
+    # An in-place sum of its own: a tensor that grows for a hundred thousand calls is no operand for the others.
+    total = x.clone()
+    return {
+        "add": lambda: x + y,
+        "add_": lambda: total.add_(y),
+        "mul": lambda: x * y,
+        "mm": lambda: torch.mm(x, w),
+        "relu": lambda: torch.relu(x),
+        "layer_norm": lambda: torch.nn.functional.layer_norm(x, (8,), gain, shift),
+        "view": lambda: x.view(rows, 2, 4),
+        "transpose": lambda: x.transpose(0, 1),
+        "sum": lambda: x.sum(1),
+        "softmax": lambda: torch.softmax(x, 1),
+        "cat": lambda: torch.cat((x, y), 1),
+    }
+
+
+class Mlp(torch.nn.Module):
+    def __init__(self, device):
+        super().__init__()
+        self.up = torch.nn.Linear(16, 16, bias=False, device=device)
+        self.down = torch.nn.Linear(16, 16, bias=False, device=device)
+
+    def forward(self, x):
+        return self.down(torch.relu(self.up(x)))
+
+
+def training_step(model, batch):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
+
+    def step():
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+
+    return step
+
+
+def cases(device):
+    """Pairs of functions: local and distributed."""
+    mesh = init_device_mesh(device, (WORLD,))
+    x, y = (torch.rand(8, 8, device=device) for _ in range(2))
+    weights = [torch.rand(8, 8, device=device), torch.rand(8, device=device), torch.rand(8, device=device)]
+
+    def distributed(local, placement):
+        return DTensor.from_local(local.clone(), mesh, [placement], run_check=False)
+
+    local = operators(x, y, *weights, rows=8)
+    sharded = operators(
+        distributed(x, Shard(0)), distributed(y, Shard(0)), *(distributed(w, Replicate()) for w in weights), rows=8 * WORLD
+    )
+    pairs = {name: (local[name], sharded[name]) for name in local}
+
+    batch = torch.rand(8, 16, device=device)
+    plain, parallel = Mlp(device), Mlp(device)
+    for module in (parallel.up, parallel.down):
+        module.weight = torch.nn.Parameter(distributed(module.weight.detach(), Replicate()))
+    pairs["step"] = (training_step(plain, batch), training_step(parallel, distributed(batch, Replicate())))
+    return pairs
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--iterations", type=int, default=20000)
+    options = parser.parse_args()
+
+    torch.set_num_threads(1)
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=WORLD)
+    synchronize = torch.cuda.synchronize if options.device == "cuda" else lambda: None
+    results = []
+    for name, pair in cases(options.device).items():
+        with torch.set_grad_enabled(name == "step"):
+            best = []
+            for function in pair:
+                time_of(function, WARM_UP, synchronize)
+                best.append(min(time_of(function, options.iterations, synchronize) for _ in range(options.runs)))
+        print(f"python {name}: {best[0]:.0f} -> {best[1]:.0f} ns", file=sys.stderr)
+        results.append({"case": name, "local_ns": best[0], "distributed_ns": best[1]})
+    print(json.dumps(results))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

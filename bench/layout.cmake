@@ -1,0 +1,1 @@
+sherd_bench(layout LINK core SOURCES layout_bench.cpp)

@@ -1,0 +1,15 @@
+# demo: a small GPT trained on four ranks and on one (train_gpt/). Its model and loop are a library, for the tests.
+
+set(folder ${CMAKE_CURRENT_SOURCE_DIR}/train_gpt)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/text.txt)
+file(READ ${folder}/text.txt text)
+configure_file(${folder}/text.cpp.in ${CMAKE_CURRENT_BINARY_DIR}/text.cpp @ONLY)
+
+add_library(train_gpt STATIC ${CMAKE_CURRENT_BINARY_DIR}/text.cpp ${folder}/corpus.cpp ${folder}/train.cpp)
+target_include_directories(train_gpt PUBLIC ${folder})
+sherd_use_torch_header(train_gpt)
+
+add_executable(demo ${folder}/main.cpp ${folder}/chart.cpp ${folder}/page.cpp ${folder}/progress.cpp)
+sherd_use_torch_header(demo)
+target_link_libraries(demo PRIVATE train_gpt CLI11::CLI11 fmt::fmt-header-only)
+add_dependencies(demo sherd_command)  # --processes starts it

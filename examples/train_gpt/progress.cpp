@@ -1,0 +1,30 @@
+#include "progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace {
+constexpr int kCells = 30;
+}
+
+Progress::Progress(int total) : total_(total), on_terminal_(isatty(STDOUT_FILENO) != 0) {}
+
+// An error message that follows begins a line of its own.
+Progress::~Progress() {
+  if (line_is_open_) std::puts("");
+}
+
+void Progress::show(int done, const std::string& note) {
+  if (on_terminal_) {
+    std::string bar;
+    for (int cell = 0; cell < kCells; ++cell) bar += cell * total_ < done * kCells ? "█" : "░";
+    fmt::print("\r{} {}/{}  {}\x1b[K", bar, done, total_, note);
+    line_is_open_ = done < total_;
+    if (!line_is_open_) std::puts("");
+  } else if (done % 10 == 0 || done == 1 || done == total_) {
+    fmt::print("step {}/{}  {}\n", done, total_, note);
+  }
+  std::fflush(stdout);
+}

@@ -1,0 +1,95 @@
+#include "train.h"
+
+#include <cmath>
+
+#include "sherd/dtensor.h"
+#include "sherd/parallel.h"
+
+namespace {
+
+constexpr uint64_t kSeed = 20;
+
+torch::optim::AdamWOptions optimizer_options(const TrainOptions& options) {
+  return torch::optim::AdamWOptions(options.learning_rate).weight_decay(0.01);
+}
+
+// "blocks.0.attention.query.weight" ends with "query.weight".
+bool ends_with_any(const std::string& name, std::initializer_list<const char*> endings) {
+  return std::any_of(endings.begin(), endings.end(), [&](const char* ending) { return name.ends_with(ending); });
+}
+
+}  // namespace
+
+Gpt make_model(const TrainOptions& options) {
+  torch::manual_seed(kSeed);
+  Gpt model(options.model);
+  model->to(options.dtype);
+  return model;
+}
+
+Gpt copy_model(const Gpt& model, const TrainOptions& options) {
+  Gpt copy(options.model);
+  copy->to(options.dtype);
+  torch::NoGradGuard no_grad;
+  auto parameters = copy->named_parameters();
+  for (const auto& parameter : model->named_parameters()) parameters[parameter.key()].copy_(parameter.value());
+  return copy;
+}
+
+sherd::Placements parameter_placements(const sherd::Mesh& mesh, const std::string& name) {
+  sherd::Placements placements(static_cast<size_t>(mesh.ndim()), sherd::Replicate());
+  const auto tp = mesh.find_axis("tp");
+  if (!tp) return placements;
+  auto& along_tp = placements[static_cast<size_t>(*tp)];
+  const bool has_cut_outputs = ends_with_any(name, {"query.weight", "key.weight", "value.weight", "up.weight",
+                                                    "query.bias", "key.bias", "value.bias", "up.bias"});
+  const bool has_cut_inputs = ends_with_any(name, {"out.weight", "down.weight"});
+  if (has_cut_outputs) along_tp = sherd::Shard(0);
+  if (has_cut_inputs) along_tp = sherd::Shard(1);
+  return placements;
+}
+
+sherd::Placements batch_placements(const sherd::Mesh& mesh) {
+  sherd::Placements placements(static_cast<size_t>(mesh.ndim()), sherd::Replicate());
+  if (const auto dp = mesh.find_axis("dp")) placements[static_cast<size_t>(*dp)] = sherd::Shard(0);
+  return placements;
+}
+
+Trainer::Trainer(Gpt model, const Corpus& corpus, const TrainOptions& options, at::Device device)
+    : model_(std::move(model)),
+      corpus_(corpus),
+      options_(options),
+      device_(device),
+      optimizer_((model_->to(device), model_->parameters()), optimizer_options(options)) {}
+
+// An optimizer may be made before the parameters are distributed: they stay the same tensors.
+Trainer::Trainer(Gpt model, const Corpus& corpus, const TrainOptions& options, const sherd::DeviceMesh& mesh)
+    : Trainer(std::move(model), corpus, options, mesh.device()) {
+  mesh_ = mesh;
+  sherd::distribute_module(model_, mesh, [&](const std::string& name, const at::Tensor&) {
+    return parameter_placements(mesh.mesh(), name);
+  });
+}
+
+at::Tensor Trainer::placed(const at::Tensor& rows) const {
+  const auto local = rows.to(device_);
+  if (!mesh_) return local;
+  // Every rank has drawn the same batch: each cuts out its rows and nothing is sent.
+  return sherd::distribute_tensor(local, *mesh_, batch_placements(mesh_->mesh()), {.source = std::nullopt});
+}
+
+double Trainer::step() {
+  const Batch batch = corpus_.batch(steps_++, options_.batch, options_.model.length);
+  optimizer_.zero_grad();
+  const auto loss = model_->loss(placed(batch.inputs), placed(batch.targets));
+  loss.backward();
+  optimizer_.step();
+  const auto value = loss.detach();
+  return (mesh_ ? sherd::full_tensor(value) : value).item<double>();
+}
+
+std::vector<double> relative_differences(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> differences;
+  for (size_t i = 0; i < a.size(); ++i) differences.push_back(std::abs(a[i] - b[i]) / std::abs(b[i]));
+  return differences;
+}

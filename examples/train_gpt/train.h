@@ -1,0 +1,58 @@
+#pragma once
+// Training, alone or sharded: the same model and the same loop. What differs is where the tensors lie.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "corpus.h"
+#include "gpt.h"
+#include "sherd/device_mesh.h"
+#include "sherd/placement.h"
+
+struct TrainOptions {
+  GptConfig model;
+  int64_t batch = 8;
+  double learning_rate = 1e-3;
+  at::ScalarType dtype = at::kFloat;
+};
+
+/// A model whose weights follow from the seed alone. Draws from torch's generator, which the threads of a program
+/// share: call it from one.
+Gpt make_model(const TrainOptions& options);
+
+/// A model of its own with the same weights. Draws numbers too, and forgets them.
+Gpt copy_model(const Gpt& model, const TrainOptions& options);
+
+/// How a parameter lies on the mesh. Axis tp cuts the attention by heads and the hidden layer of the MLP by columns
+/// (Megatron's scheme: two all-reduces per block and direction); every other axis holds all of it.
+sherd::Placements parameter_placements(const sherd::Mesh& mesh, const std::string& name);
+
+/// How a batch lies on the mesh: axis dp cuts its rows.
+sherd::Placements batch_placements(const sherd::Mesh& mesh);
+
+class Trainer {
+ public:
+  /// Trains `model` in place: on one device, or sharded over a mesh. Every rank of the mesh makes the same calls.
+  Trainer(Gpt model, const Corpus& corpus, const TrainOptions& options, at::Device device);
+  Trainer(Gpt model, const Corpus& corpus, const TrainOptions& options, const sherd::DeviceMesh& mesh);
+
+  /// One step of AdamW on the next batch. Returns the loss before it, on every rank the same.
+  double step();
+
+  Gpt& model() { return model_; }
+
+ private:
+  at::Tensor placed(const at::Tensor& rows) const;
+
+  Gpt model_;
+  const Corpus& corpus_;
+  TrainOptions options_;
+  at::Device device_;
+  std::optional<sherd::DeviceMesh> mesh_;
+  torch::optim::AdamW optimizer_;
+  int64_t steps_ = 0;
+};
+
+/// |a - b| / |b| at every step.
+std::vector<double> relative_differences(const std::vector<double>& a, const std::vector<double>& b);

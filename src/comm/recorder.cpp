@@ -1,0 +1,70 @@
+#include "comm/recorder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "sherd/collectives.h"
+
+namespace sherd {
+namespace {
+
+thread_local CommRecorder* this_threads_recorder = nullptr;
+
+// "768 B", "12.0 KiB".
+std::string bytes_text(int64_t bytes) {
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  auto value = static_cast<double>(bytes);
+  const char* unit = "";
+  for (const char* next : {"KiB", "MiB", "GiB", "TiB"}) {
+    if (value < 1024) break;
+    value /= 1024;
+    unit = next;
+  }
+  return fmt::format("{:.1f} {}", value, unit);
+}
+
+}  // namespace
+
+void detail::record(const Group& group, Collective kind, const at::Tensor& in, int64_t received) {
+  if (this_threads_recorder == nullptr) return;
+  CollectiveCall call{.name = name_of(kind), .group = group.name(), .dtype = {}};
+  if (in.defined()) {
+    call.dtype = dtype_name(in.scalar_type());
+    call.numel = in.numel();
+    call.bytes = received * static_cast<int64_t>(in.element_size());
+  }
+  this_threads_recorder->add(std::move(call));
+}
+
+CommRecorder::CommRecorder() : outer_(std::exchange(this_threads_recorder, this)) {}
+CommRecorder::~CommRecorder() { this_threads_recorder = outer_; }
+
+int64_t CommRecorder::bytes() const {
+  int64_t total = 0;
+  for (const CollectiveCall& call : calls_) total += call.bytes;
+  return total;
+}
+
+std::string CommRecorder::to_string() const {
+  struct Line {
+    std::string what;
+    int64_t count = 0;
+    int64_t bytes = 0;
+  };
+  std::vector<Line> lines;
+  for (const CollectiveCall& call : calls_) {
+    const std::string what =
+        fmt::format("{}{}{} on {}", call.name, call.dtype.empty() ? "" : " ", call.dtype, call.group);
+    auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& l) { return l.what == what; });
+    if (line == lines.end()) line = lines.insert(lines.end(), Line{what});
+    ++line->count;
+    line->bytes += call.bytes;
+  }
+  std::string text;
+  for (const Line& line : lines) text += fmt::format("{} x{} {}\n", line.what, line.count, bytes_text(line.bytes));
+  return text;
+}
+
+}  // namespace sherd

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "comm/call.h"
+#include "sherd/group.h"
+
+namespace sherd::detail {
+
+/// Tells this thread's CommRecorder, if any, of a call. `in` may be undefined; `received` elements come from others.
+void record(const Group& group, Collective kind, const at::Tensor& in, int64_t received);
+
+}  // namespace sherd::detail

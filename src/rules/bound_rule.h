@@ -1,0 +1,55 @@
+#pragma once
+// A rule applied to the shapes of one call.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rules/rule.h"
+#include "sherd/box.h"
+
+namespace sherd::rules {
+
+struct BoundFactor {
+  int64_t size = 1;
+  FactorKind kind = FactorKind::pass;
+  ReduceOp op = ReduceOp::sum;
+};
+
+/// The factors of one dim, the outermost first. None: the dim is not sharded (size 1, or broadcast).
+using DimFactors = std::vector<int16_t>;
+
+struct BoundOperand {
+  std::vector<DimFactors> dims;
+  bool added = false;
+  bool unused = false;  // absent, or must be whole
+  std::vector<int16_t> same_for = {};  // of an output: factors that it lacks and that do not change it
+};
+
+/// An int[] argument that holds the size of an output and becomes the local one.
+struct SizeArgument {
+  int argument = 0;  // index among the operator's arguments
+  int output = 0;
+};
+
+/// An int argument that holds the size of an input's dim and becomes the local one.
+struct IntArgument {
+  int argument = 0;
+  int input = 0;
+  int dim = 0;
+};
+
+struct BoundRule {
+  std::vector<BoundFactor> factors;
+  std::vector<BoundOperand> inputs;   // one per tensor of the call, in order, those of lists included
+  std::vector<BoundOperand> outputs;  // one per tensor returned
+  std::vector<uint64_t> linear;       // bit i: input i
+  uint64_t shape_only = 0;            // bit i: only the shape of input i matters, so a Partial need not be reduced
+  std::vector<SizeArgument> sizes;
+  std::vector<IntArgument> ints;
+};
+
+/// "i=64 k=32 j=16: [i, k], [k, j] -> [i, j] reduce k": for explain and for tests.
+std::string to_string(const BoundRule& rule);
+
+}  // namespace sherd::rules

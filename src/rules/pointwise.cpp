@@ -1,0 +1,33 @@
+#include "rules/registry.h"
+
+namespace sherd::rules {
+
+std::span<const Row> pointwise_rows() {
+  // clang-format off
+  static constexpr Row kRows[] = {
+      {"add sub",                                                        "*, * -> *     | linear 0+1"},
+      {"rsub",                                                           "*, * -> *     | linear 0+1"},
+      {"mul",                                                            "*, * -> *     | linear 0 1"},
+      {"div.Tensor div.Scalar true_divide div.out",                      "*, * -> *     | linear 0"},
+      {"neg clone alias detach _to_copy positive contiguous lift_fresh_copy lift_fresh detach_copy alias_copy view_of",
+                                                                         "* -> *        | linear 0"},
+      {"where.self",                                                     "*, *, * -> *  | linear 1+2"},
+      {"masked_fill",                                                    "*, *, * -> *"},
+      {"copy",                                                           "*, * -> *     | linear 0+1"},
+      {"threshold_backward",                                             "*, * -> *     | linear 0"},
+      {"native_dropout_backward",                                        "*, * -> *     | linear 0"},
+      {"gelu_backward silu_backward tanh_backward sigmoid_backward leaky_relu_backward elu_backward hardtanh_backward "
+       "hardswish_backward hardsigmoid_backward softplus_backward mish_backward logit_backward",
+                                                                         "*, * -> *     | linear 0"},
+      {"addcmul addcdiv",                                                "*, *, * -> *"},
+      {"lerp",                                                           "*, *, * -> *"},
+      {"isnan isinf isfinite isclose float_power logical_and logical_or logical_xor logical_not",
+                                                                         "*, * -> *"},
+      {"relu gelu silu tanh exp sigmoid sqrt rsqrt abs log pow",         "*, * -> *"},
+      {"tril triu",                                                      "* r c -> * r c | whole r c"},
+  };
+  // clang-format on
+  return kRows;
+}
+
+}  // namespace sherd::rules

@@ -1,0 +1,54 @@
+#pragma once
+// Which rule an operator has: the user's, a function for operators whose rule depends on shapes, or a row of a table.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rules/bound_rule.h"
+#include "rules/op_call.h"
+#include "rules/rule.h"
+
+namespace sherd::rules {
+
+/// The rule for a call, or nothing where the operator has none that fits. In-place and out= forms have the rule of
+/// their base operator. Thread safe.
+std::optional<BoundRule> find_rule(const OpCall& call);
+
+/// The texts of the rows that speak for an operator ("aten::mm"), or "computed from shapes"; empty where there is none.
+std::vector<std::string> rule_texts(std::string_view op);
+
+/// Adds or replaces a user's rule. `op` is "ns::name" or "ns::name.overload".
+/// Throws std::invalid_argument for bad text.
+void add_rule(const std::string& op, const std::string& text);
+
+/// Grows whenever a rule is added: what was decided before is no longer valid.
+uint64_t rules_version();
+
+/// "aten::add_" -> "aten::add": the operator whose rule an in-place operator has.
+std::string base_name(std::string_view op);
+
+/// All operators with a built-in rule, sorted, without "aten::".
+std::vector<std::string> operators_with_rules();
+
+// The tables, one per family of operators; each stands in the file of that name.
+std::span<const Row> pointwise_rows();
+std::span<const Row> contraction_rows();
+std::span<const Row> reduction_rows();
+std::span<const Row> normalization_rows();
+std::span<const Row> indexing_rows();
+std::span<const Row> spatial_rows();
+std::span<const Row> factory_rows();
+
+/// A rule that depends on shapes.
+using RuleFunction = std::optional<BoundRule> (*)(const OpCall&);
+struct FunctionRow {
+  std::string_view ops;
+  RuleFunction function;
+};
+std::span<const FunctionRow> view_functions();
+
+}  // namespace sherd::rules

@@ -1,0 +1,311 @@
+// Operators whose rule depends on shapes: each function builds the rule that a table row would state.
+
+#include <algorithm>
+#include <numeric>
+
+#include "rules/registry.h"
+
+namespace sherd::rules {
+namespace {
+
+// A rule being built: factors are made once and put on the dims of inputs and outputs.
+class Builder {
+ public:
+  explicit Builder(const OpCall& call) : call_(call) {
+    for (const TensorArgument& tensor : call.tensors) {
+      BoundOperand operand;
+      operand.dims.resize(tensor.shape.size());
+      operand.unused = !tensor.present;
+      rule.inputs.push_back(std::move(operand));
+    }
+  }
+
+  int16_t factor(int64_t size, FactorKind kind = FactorKind::pass) {
+    rule.factors.push_back({size, kind, ReduceOp::sum});
+    return static_cast<int16_t>(rule.factors.size() - 1);
+  }
+  BoundOperand& output(size_t ndim) {
+    BoundOperand operand;
+    operand.dims.resize(ndim);
+    rule.outputs.push_back(std::move(operand));
+    return rule.outputs.back();
+  }
+  const Dims& shape(size_t input = 0) const { return call_.tensors[input].shape; }
+  /// The size argument called `name` becomes the local size of the first output.
+  void localize(std::string_view name) {
+    if (const PlainArgument* argument = call_.find(name)) rule.sizes.push_back({argument->argument, 0});
+  }
+  std::optional<BoundRule> linear() {
+    rule.linear = {1};
+    return std::move(rule);
+  }
+
+  BoundRule rule;
+
+ private:
+  const OpCall& call_;
+};
+
+int64_t wrapped(int64_t dim, int64_t ndim) { return dim < 0 ? dim + ndim : dim; }
+
+// Every input dim goes to output dim to[d]; -1: it vanishes (its size is 1, or it is whole).
+std::optional<BoundRule> rearrange(const OpCall& call, const Dims& to, size_t output_ndim) {
+  Builder builder(call);
+  BoundOperand& output = builder.output(output_ndim);
+  for (size_t d = 0; d < to.size(); ++d) {
+    if (to[d] < 0) continue;
+    const int16_t factor = builder.factor(builder.shape()[d]);
+    builder.rule.inputs[0].dims[d] = {factor};
+    output.dims[static_cast<size_t>(to[d])] = {factor};
+  }
+  return builder.linear();
+}
+
+std::optional<BoundRule> permute(const OpCall& call) {
+  const auto ndim = static_cast<int64_t>(call.tensors[0].shape.size());
+  const auto dims = call.list("dims");
+  if (!dims) return std::nullopt;
+  Dims to(static_cast<size_t>(ndim));
+  for (size_t i = 0; i < dims->size(); ++i) to[static_cast<size_t>(wrapped((*dims)[i], ndim))] = static_cast<int64_t>(i);
+  return rearrange(call, to, static_cast<size_t>(ndim));
+}
+
+std::optional<BoundRule> transpose(const OpCall& call) {
+  const auto ndim = static_cast<int64_t>(call.tensors[0].shape.size());
+  Dims to(static_cast<size_t>(ndim));
+  std::iota(to.begin(), to.end(), 0);
+  if (ndim >= 2) {  // t() of a vector is the vector
+    const bool is_t = call.find("dim0") == nullptr;
+    const auto a = static_cast<size_t>(wrapped(is_t ? 0 : call.integer("dim0", 0), ndim));
+    const auto b = static_cast<size_t>(wrapped(is_t ? 1 : call.integer("dim1", 1), ndim));
+    std::swap(to[a], to[b]);
+  }
+  return rearrange(call, to, static_cast<size_t>(ndim));
+}
+
+std::optional<BoundRule> unsqueeze(const OpCall& call) {
+  const auto ndim = static_cast<int64_t>(call.tensors[0].shape.size());
+  const int64_t at = wrapped(call.integer("dim", 0), ndim + 1);
+  Dims to;
+  for (int64_t d = 0; d < ndim; ++d) to.push_back(d < at ? d : d + 1);
+  return rearrange(call, to, static_cast<size_t>(ndim) + 1);
+}
+
+// Dims of size 1 vanish, all or those named. A local shard may have size 1 where the tensor has not: the engine calls
+// the overload that names the dims.
+std::optional<BoundRule> squeeze(const OpCall& call) {
+  const Dims& shape = call.tensors[0].shape;
+  const auto ndim = static_cast<int64_t>(shape.size());
+  std::optional<Dims> named = call.list("dim");
+  if (named) {
+    for (int64_t& d : *named) d = wrapped(d, std::max<int64_t>(ndim, 1));
+  }
+  Dims to;
+  int64_t next = 0;
+  for (int64_t d = 0; d < ndim; ++d) {
+    const bool meant = !named || std::find(named->begin(), named->end(), d) != named->end();
+    to.push_back(meant && shape[static_cast<size_t>(d)] == 1 ? -1 : next++);
+  }
+  return rearrange(call, to, static_cast<size_t>(next));
+}
+
+std::optional<BoundRule> expand(const OpCall& call) {
+  auto size = call.list("size");
+  if (!size) return std::nullopt;
+  Builder builder(call);
+  builder.output(size->size());
+  const Dims& shape = builder.shape();
+  for (size_t d = 1; d <= shape.size(); ++d) {
+    const size_t in = shape.size() - d;
+    const size_t out = size->size() - d;
+    const int64_t wanted = (*size)[out];
+    if (wanted != -1 && wanted != shape[in]) continue;
+    const int16_t factor = builder.factor(shape[in]);
+    builder.rule.inputs[0].dims[in] = {factor};
+    builder.rule.outputs[0].dims[out] = {factor};
+  }
+  builder.localize("size");
+  return builder.linear();
+}
+
+int64_t product(const Dims& shape) { return numel(shape); }
+
+// The size that view or reshape ends with, -1 replaced by what is left.
+std::optional<Dims> wanted_size(const OpCall& call) {
+  auto size = call.list("size");
+  if (!size) size = call.list("shape");
+  if (!size) return std::nullopt;
+  const int64_t total = product(call.tensors[0].shape);
+  int64_t known = 1;
+  for (const int64_t n : *size) known *= n == -1 ? 1 : n;
+  for (int64_t& n : *size) {
+    if (n == -1) n = known == 0 ? 0 : total / known;
+  }
+  if (product(*size) != total) return std::nullopt;
+  return size;
+}
+
+// Splits and merges: the finest factors that both shapes are products of, from the left. Where they have none in
+// common, the dims up to the next common border are whole.
+std::optional<BoundRule> view(const OpCall& call) {
+  const auto size = wanted_size(call);
+  if (!size) return std::nullopt;
+  Builder builder(call);
+  builder.output(size->size());
+  auto& in = builder.rule.inputs[0].dims;
+  auto& out = builder.rule.outputs[0].dims;
+  const Dims& from = builder.shape();
+  const bool empty = product(from) == 0;
+  size_t i = 0;
+  size_t o = 0;
+  int64_t left_in = from.empty() ? 1 : from[0];
+  int64_t left_out = size->empty() ? 1 : (*size)[0];
+  const auto next_in = [&] {
+    ++i;
+    left_in = i < from.size() ? from[i] : 1;
+  };
+  const auto next_out = [&] {
+    ++o;
+    left_out = o < size->size() ? (*size)[o] : 1;
+  };
+  while (i < from.size() || o < size->size()) {
+    if (i < from.size() && o < size->size() && left_in == left_out && left_in == from[i] && left_out == (*size)[o]) {
+      const int16_t factor = builder.factor(left_in);  // a dim that stays as it is, of any size
+      in[i].push_back(factor);
+      out[o].push_back(factor);
+      next_in();
+      next_out();
+      continue;
+    }
+    if (empty) break;  // 0 has no factors: the rest is whole
+    if (i < from.size() && left_in == 1) {
+      next_in();
+      continue;
+    }
+    if (o < size->size() && left_out == 1) {
+      next_out();
+      continue;
+    }
+    const int64_t common = std::gcd(left_in, left_out);
+    if (common > 1) {
+      const int16_t factor = builder.factor(common);
+      in[i].push_back(factor);
+      out[o].push_back(factor);
+      left_in /= common;
+      left_out /= common;
+      continue;
+    }
+    int64_t reach_in = left_in;
+    int64_t reach_out = left_out;
+    in[i].push_back(builder.factor(left_in, FactorKind::whole));
+    out[o].push_back(builder.factor(left_out, FactorKind::whole));
+    next_in();
+    next_out();
+    while (reach_in != reach_out) {
+      if (reach_in < reach_out) {
+        reach_in *= left_in;
+        in[i].push_back(builder.factor(left_in, FactorKind::whole));
+        next_in();
+      } else {
+        reach_out *= left_out;
+        out[o].push_back(builder.factor(left_out, FactorKind::whole));
+        next_out();
+      }
+    }
+  }
+  builder.localize(call.find("size") != nullptr ? "size" : "shape");
+  return builder.linear();
+}
+
+// One dim is whole, the others stay: operators that pick or cut along a dim.
+std::optional<BoundRule> along(const OpCall& call, int64_t dim, bool keeps_dim) {
+  const auto ndim = static_cast<int64_t>(call.tensors[0].shape.size());
+  Builder builder(call);
+  BoundOperand& output = builder.output(static_cast<size_t>(keeps_dim ? ndim : ndim - 1));
+  for (int64_t d = 0; d < ndim; ++d) {
+    if (d == dim) continue;
+    const int16_t factor = builder.factor(builder.shape()[static_cast<size_t>(d)]);
+    builder.rule.inputs[0].dims[static_cast<size_t>(d)] = {factor};
+    output.dims[static_cast<size_t>(keeps_dim || d < dim ? d : d - 1)] = {factor};
+  }
+  return builder.linear();
+}
+
+std::optional<BoundRule> slice(const OpCall& call) {
+  const auto ndim = static_cast<int64_t>(call.tensors[0].shape.size());
+  if (ndim == 0) return std::nullopt;
+  return along(call, wrapped(call.integer("dim", 0), ndim), true);
+}
+
+std::optional<BoundRule> select(const OpCall& call) {
+  const auto ndim = static_cast<int64_t>(call.tensors[0].shape.size());
+  if (ndim == 0) return std::nullopt;
+  return along(call, wrapped(call.integer("dim", 0), ndim), false);
+}
+
+// cat: dims other than `dim` are shared by all. An empty 1-D tensor takes no part, as in torch.
+std::optional<BoundRule> cat(const OpCall& call) {
+  size_t ndim = 0;
+  for (const TensorArgument& tensor : call.tensors) {
+    if (tensor.shape != Dims{0}) ndim = std::max(ndim, tensor.shape.size());
+  }
+  if (ndim == 0) return std::nullopt;
+  const auto dim = static_cast<size_t>(wrapped(call.integer("dim", 0), static_cast<int64_t>(ndim)));
+  Builder builder(call);
+  BoundOperand& output = builder.output(ndim);
+  bool made = false;
+  for (size_t i = 0; i < call.tensors.size(); ++i) {
+    const Dims& shape = call.tensors[i].shape;
+    if (shape.size() != ndim) {
+      if (shape != Dims{0}) return std::nullopt;
+      continue;
+    }
+    for (size_t d = 0; d < ndim; ++d) {
+      if (d == dim) continue;
+      if (!made) output.dims[d] = {builder.factor(shape[d])};
+      builder.rule.inputs[i].dims[d] = output.dims[d];
+    }
+    made = true;
+  }
+  builder.rule.linear = {(uint64_t{1} << call.tensors.size()) - 1};
+  if (call.tensors.size() > 60) builder.rule.linear.clear();
+  return std::move(builder.rule);
+}
+
+std::optional<BoundRule> stack(const OpCall& call) {
+  if (call.tensors.empty()) return std::nullopt;
+  const Dims& shape = call.tensors[0].shape;
+  const auto at = static_cast<size_t>(wrapped(call.integer("dim", 0), static_cast<int64_t>(shape.size()) + 1));
+  Builder builder(call);
+  BoundOperand& output = builder.output(shape.size() + 1);
+  for (size_t d = 0; d < shape.size(); ++d) {
+    const int16_t factor = builder.factor(shape[d]);
+    output.dims[d < at ? d : d + 1] = {factor};
+    for (BoundOperand& input : builder.rule.inputs) {
+      if (input.dims.size() != shape.size()) return std::nullopt;
+      input.dims[d] = {factor};
+    }
+  }
+  if (call.tensors.size() <= 60) builder.rule.linear = {(uint64_t{1} << call.tensors.size()) - 1};
+  return std::move(builder.rule);
+}
+
+}  // namespace
+
+std::span<const FunctionRow> view_functions() {
+  static constexpr FunctionRow kRows[] = {
+      {"permute permute_copy", permute},
+      {"transpose t transpose_copy t_copy", transpose},
+      {"unsqueeze unsqueeze_copy", unsqueeze},
+      {"squeeze squeeze_copy", squeeze},
+      {"expand expand_copy", expand},
+      {"view.default view reshape _unsafe_view view_copy", view},
+      {"slice slice_copy split split_with_sizes split_copy split_with_sizes_copy narrow_copy flip roll", slice},
+      {"select select_copy unbind unbind_copy", select},
+      {"cat", cat},
+      {"stack", stack},
+  };
+  return kRows;
+}
+
+}  // namespace sherd::rules

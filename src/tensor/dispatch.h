@@ -1,0 +1,27 @@
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include "tensor/op_info.h"
+#include "tensor/op_plan.h"
+
+namespace sherd::detail {
+
+/// Runs the call on the stack by its plan.
+void execute(const c10::OperatorHandle& op, const OpInfo& info, OpPlan& plan, torch::jit::Stack& stack);
+
+/// Runs a call on lists of tensors element by element: foreach and fused optimizer operators.
+void execute_foreach(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack& stack);
+
+/// Makes the gradient that reaches a leaf take the leaf's placements before it is accumulated.
+void hook_leaf(const at::Tensor& tensor);
+
+/// Operators registered since the last call get their kernel.
+void add_kernels_of_new_operators();
+
+/// How many plans this thread keeps, and forgetting them; for tests and benchmarks.
+size_t cached_plans();
+void forget_plans();
+
+}  // namespace sherd::detail

@@ -1,0 +1,281 @@
+#include "sherd/dtensor.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "comm/call.h"
+#include "comm/errors.h"
+#include "rules/registry.h"
+#include "sherd/collectives.h"
+#include "tensor/edges.h"
+#include "tensor/meta.h"
+#include "tensor/move.h"
+#include "tensor/runs.h"
+
+namespace sherd {
+namespace {
+
+using at::Tensor;
+using detail::meta_of;
+
+Placements checked(const char* operation, const DeviceMesh& mesh, const Dims& shape, Placements placements) {
+  return detail::as_c10_errors(
+      [&] { return checked_placements(operation, mesh.mesh(), shape, std::move(placements)); });
+}
+
+std::string tensor_text(const Tensor& tensor) {
+  return detail::dtype_name(tensor.scalar_type()) + to_string(tensor.sizes().vec());
+}
+
+void refuse_other_layouts(const char* operation, const Tensor& tensor) {
+  const char* kind = nullptr;
+  if (!tensor.defined()) kind = "undefined";
+  else if (tensor.is_sparse() || tensor.layout() != c10::kStrided) kind = "sparse";
+  else if (tensor.is_nested()) kind = "nested";
+  else if (tensor.is_quantized()) kind = "quantized";
+  if (kind == nullptr) return;
+  throw c10::NotImplementedError(ErrorText(operation, fmt::format("{} tensors cannot be distributed", kind))
+                                     .fact("tensor", tensor.defined() ? c10::str(tensor.layout(), " ", tensor.dtype())
+                                                                      : "undefined")
+                                     .help("pass a dense strided tensor: tensor.to_dense(), tensor.dequantize()")
+                                     .str());
+}
+
+// The parts that the ranks along `axis` hold, once the axes up to it are applied.
+Tensor scatter_axis(const Tensor& whole, const DeviceMesh& mesh, const Layout& before, const Layout& after,
+                    int64_t axis, int source) {
+  const Dims& here = *mesh.coordinate();
+  const Group group = mesh.group(axis);
+  const detail::RunGrid held = detail::grid_of(before, here);
+  Tensor in;
+  std::vector<int64_t> numels;
+  if (group.rank() == source) {
+    in = at::empty({whole.numel()}, whole.options());
+    int64_t at = 0;
+    for (int64_t i = 0; i < mesh.size(axis); ++i) {
+      Dims there = here;
+      there[static_cast<size_t>(axis)] = i;
+      const detail::RunGrid rows = detail::grid_of(after, there);
+      const int64_t count = detail::numel(rows);
+      if (count > 0) in.narrow(0, at, count).view(detail::shape_of(rows)).copy_(detail::take(whole, held, rows));
+      numels.push_back(count);
+      at += count;
+    }
+  }
+  const Tensor out = at::empty(local_shape(after, here), whole.options());
+  scatter(group, out, in, source, numels).wait();
+  return out;
+}
+
+// Axis by axis from the left: cut or copy what the source rank of each line has.
+Tensor spread(const Tensor& tensor, const DeviceMesh& mesh, const Placements& placements, int source) {
+  Layout layout{mesh.mesh(), tensor.sizes().vec(), Placements(placements.size(), Replicate())};
+  Tensor local = tensor.contiguous();
+  for (int64_t axis = 0; axis < mesh.ndim(); ++axis) {
+    if (mesh.size(axis) == 1) continue;
+    Layout after = layout;
+    if (is_shard(placements[static_cast<size_t>(axis)])) {
+      after.placements[static_cast<size_t>(axis)] = placements[static_cast<size_t>(axis)];
+      local = scatter_axis(local, mesh, layout, after, axis, source);
+    } else {
+      if (local.is_alias_of(tensor)) local = local.clone();
+      broadcast(mesh.group(axis), local, source).wait();
+    }
+    layout = after;
+  }
+  return detail::move(local, mesh, layout.shape, layout.placements, placements);
+}
+
+Tensor local_part(const Tensor& tensor, const DeviceMesh& mesh, const Placements& placements,
+                  const DistributeOptions& options) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (!mesh.coordinate()) return at::empty({0}, tensor.options().device(mesh.device()));
+  const Tensor data = tensor.detach().to(mesh.device());
+  const bool talks = options.source && mesh.size() > 1 && !data.is_meta();
+  Tensor local = talks ? spread(data, mesh, placements, *options.source)
+                       : detail::move(data, mesh, data.sizes().vec(),
+                                      Placements(placements.size(), Replicate()), placements);
+  // A leaf of its own: it shares no memory with the tensor it was made of, unless nothing was cut.
+  return local.is_same(data) ? local : local.contiguous();
+}
+
+template <class Make>
+Tensor make_local(const char* operation, at::IntArrayRef shape, const DeviceMesh& mesh, Placements placements,
+                  at::TensorOptions options, Make&& make) {
+  const Dims sizes = shape.vec();
+  placements = checked(operation, mesh, sizes, std::move(placements));
+  const Layout layout{mesh.mesh(), sizes, placements};
+  const bool requires_grad = options.requires_grad();
+  options = options.device(mesh.device()).requires_grad(std::nullopt);
+  const Dims local_sizes = mesh.coordinate() ? local_shape(layout, *mesh.coordinate()) : Dims{0};
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  Tensor local = make(local_sizes, options);
+  // A Partial's parts reduce to the value: the first rank has it.
+  Placements whole = placements;
+  for (Placement& p : whole) {
+    if (is_partial(p)) p = Replicate();
+  }
+  local = detail::move(local, mesh, sizes, whole, placements);
+  Tensor result =
+      detail::wrap(detail::intern_spec(mesh, placements, sizes, detail::contiguous_strides(sizes)), std::move(local));
+  if (requires_grad) result.set_requires_grad(true);
+  return result;
+}
+
+// Replicas must agree on what was drawn.
+Tensor drawn(const DeviceMesh& mesh, const Placements& placements, const Tensor& local) {
+  if (!mesh.coordinate() || local.numel() == 0) return local;
+  for (int64_t axis = 0; axis < mesh.ndim(); ++axis) {
+    if (!is_shard(placements[static_cast<size_t>(axis)]) && mesh.size(axis) > 1) {
+      broadcast(mesh.group(axis), local, 0).wait();
+    }
+  }
+  return local;
+}
+
+}  // namespace
+
+bool is_dtensor(const Tensor& tensor) { return meta_of(tensor) != nullptr; }
+DeviceMesh mesh_of(const Tensor& tensor) { return detail::require_dtensor("mesh_of", tensor).spec->mesh; }
+const Placements& placements_of(const Tensor& tensor) {
+  return detail::require_dtensor("placements_of", tensor).spec->placements;
+}
+Layout layout_of(const Tensor& tensor) { return detail::require_dtensor("layout_of", tensor).spec->layout(); }
+
+Tensor distribute_tensor(const Tensor& tensor, const DeviceMesh& mesh, Placements placements,
+                         const DistributeOptions& options) {
+  constexpr const char* kOperation = "distribute_tensor";
+  refuse_other_layouts(kOperation, tensor);
+  placements = checked(kOperation, mesh, tensor.sizes().vec(), std::move(placements));
+  if (const auto* meta = meta_of(tensor)) {
+    if (meta->spec->mesh == mesh && meta->spec->placements == placements) return tensor;
+    detail::throw_value_error(ErrorText(kOperation, "the tensor is distributed already, otherwise")
+                                  .fact("it is", to_string(tensor))
+                                  .fact("asked", to_string(placements) + " on " + to_string(mesh))
+                                  .help("sherd::redistribute(tensor, placements)"));
+  }
+  if (!tensor.is_leaf()) {
+    detail::throw_value_error(ErrorText(kOperation, "the tensor is not a leaf: its history would be lost")
+                                  .fact("tensor", tensor_text(tensor))
+                                  .help("distribute the leaf, or use sherd::from_local, which is differentiable"));
+  }
+  if (options.source && (*options.source < 0)) {
+    detail::throw_value_error(ErrorText(kOperation, "there is no such source rank")
+                                  .fact("source", std::to_string(*options.source))
+                                  .help("DistributeOptions{.source = 0}"));
+  }
+  const Tensor local = local_part(tensor, mesh, placements, options);
+  Tensor result = detail::wrap(detail::spec_for(mesh, placements, tensor.sizes().vec(), local), local);
+  if (tensor.requires_grad()) result.set_requires_grad(true);
+  return result;
+}
+
+Tensor to_local(const Tensor& tensor, const std::optional<Placements>& grad_placements) {
+  const auto& spec = detail::require_dtensor("to_local", tensor).spec;
+  return detail::to_local_edge(tensor, grad_placements ? checked("to_local", spec->mesh, spec->sizes, *grad_placements)
+                                                       : detail::grad_placements_for(spec->placements));
+}
+
+Tensor redistribute(const Tensor& tensor, Placements placements) {
+  const auto& spec = detail::require_dtensor("redistribute", tensor).spec;
+  placements = checked("redistribute", spec->mesh, spec->sizes, std::move(placements));
+  for (size_t axis = 0; axis < placements.size(); ++axis) {
+    if (!is_partial(placements[axis]) || placements[axis] == spec->placements[axis]) continue;
+    detail::throw_value_error(ErrorText("redistribute", "a tensor cannot be made Partial: its parts are not defined")
+                                  .fact("from", to_string(spec->placements))
+                                  .fact("to", to_string(placements))
+                                  .help("sherd::from_local(part, mesh, {sherd::Partial()}) where the parts are known"));
+  }
+  return detail::redistribute_edge(tensor, placements);
+}
+
+Tensor constrain(const Tensor& tensor, Placements placements) {
+  return is_dtensor(tensor) ? redistribute(tensor, std::move(placements)) : tensor;
+}
+
+Tensor full_tensor(const Tensor& tensor) {
+  const auto& spec = detail::require_dtensor("full_tensor", tensor).spec;
+  const Placements whole(spec->placements.size(), Replicate());
+  return detail::to_local_edge(detail::redistribute_edge(tensor, whole), whole);
+}
+
+Tensor zeros(at::IntArrayRef shape, const DeviceMesh& mesh, Placements placements, at::TensorOptions options) {
+  return make_local("zeros", shape, mesh, std::move(placements), options,
+                    [](const Dims& sizes, at::TensorOptions o) { return at::zeros(sizes, o); });
+}
+Tensor ones(at::IntArrayRef shape, const DeviceMesh& mesh, Placements placements, at::TensorOptions options) {
+  return make_local("ones", shape, mesh, std::move(placements), options,
+                    [](const Dims& sizes, at::TensorOptions o) { return at::ones(sizes, o); });
+}
+Tensor empty(at::IntArrayRef shape, const DeviceMesh& mesh, Placements placements, at::TensorOptions options) {
+  return make_local("empty", shape, mesh, std::move(placements), options,
+                    [](const Dims& sizes, at::TensorOptions o) { return at::empty(sizes, o); });
+}
+Tensor full(at::IntArrayRef shape, const at::Scalar& value, const DeviceMesh& mesh, Placements placements,
+            at::TensorOptions options) {
+  return make_local("full", shape, mesh, std::move(placements), options,
+                    [&](const Dims& sizes, at::TensorOptions o) { return at::full(sizes, value, o); });
+}
+Tensor rand(at::IntArrayRef shape, const DeviceMesh& mesh, Placements placements, at::TensorOptions options) {
+  const Placements where = placements;
+  return make_local("rand", shape, mesh, std::move(placements), options,
+                    [&](const Dims& sizes, at::TensorOptions o) { return drawn(mesh, where, at::rand(sizes, o)); });
+}
+Tensor randn(at::IntArrayRef shape, const DeviceMesh& mesh, Placements placements, at::TensorOptions options) {
+  const Placements where = placements;
+  return make_local("randn", shape, mesh, std::move(placements), options,
+                    [&](const Dims& sizes, at::TensorOptions o) { return drawn(mesh, where, at::randn(sizes, o)); });
+}
+
+Tensor arange(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, const DeviceMesh& mesh,
+              Placements placements, at::TensorOptions options) {
+  const Tensor shape = at::arange(start, end, step, options.device(c10::kMeta).requires_grad(std::nullopt));
+  const auto dtype = shape.dtype();
+  return make_local("arange", shape.sizes(), mesh, placements, options,
+                    [&](const Dims& sizes, at::TensorOptions o) {
+                      const Layout layout{mesh.mesh(), shape.sizes().vec(),
+                                          checked("arange", mesh, shape.sizes().vec(), placements)};
+                      if (!mesh.coordinate()) return at::empty(sizes, o.dtype(dtype));
+                      Layout whole = layout;
+                      for (Placement& p : whole.placements) {
+                        if (is_partial(p)) p = Replicate();
+                      }
+                      const Tensor rows = at::empty(sizes, o.dtype(dtype));
+                      int64_t at = 0;
+                      for (const Run& run : local_runs(whole, 0, *mesh.coordinate())) {
+                        const Tensor index = at::arange(run.offset, run.offset + run.size,
+                                                        at::TensorOptions(c10::kLong).device(o.device()));
+                        rows.narrow(0, at, run.size).copy_(index.mul(step).add(start));
+                        at += run.size;
+                      }
+                      return rows;
+                    });
+}
+
+std::string to_string(const Tensor& tensor) {
+  if (const auto* meta = meta_of(tensor)) return detail::describe(*meta->spec, tensor.scalar_type());
+  return tensor.defined() ? tensor_text(tensor) : "undefined";
+}
+
+void distribute_parameter_(Tensor& tensor, const DeviceMesh& mesh, Placements placements,
+                           const DistributeOptions& options) {
+  const bool requires_grad = tensor.requires_grad();
+  const Tensor distributed = distribute_tensor(tensor.detach(), mesh, std::move(placements), options);
+  tensor.set_data(distributed);
+  tensor.set_requires_grad(requires_grad);
+}
+
+void register_rule(const std::string& op, const std::string& rule) {
+  detail::as_c10_errors([&] { rules::add_rule(op, rule); });
+}
+
+}  // namespace sherd

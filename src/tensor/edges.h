@@ -1,0 +1,25 @@
+#pragma once
+// The differentiable ways into a DTensor, between placements, and out of it.
+
+#include <ATen/core/Tensor.h>
+
+#include "tensor/spec.h"
+
+namespace sherd::detail {
+
+/// The tensor with other placements; the gradient goes back to the old ones.
+at::Tensor redistribute_edge(const at::Tensor& tensor, const Placements& to);
+
+/// A DTensor of a local tensor; the gradient is brought to `grad_placements`, and its local part goes back.
+at::Tensor from_local_edge(const at::Tensor& local, const SpecPtr& spec, const Placements& grad_placements);
+
+/// The local tensor; its gradient is the local part of a DTensor with `grad_placements`.
+at::Tensor to_local_edge(const at::Tensor& tensor, const Placements& grad_placements);
+
+/// What a gradient's placements are by default: Partial becomes Replicate.
+Placements grad_placements_for(Placements placements);
+
+/// redistribute without autograd.
+at::Tensor redistributed(const at::Tensor& tensor, const Placements& to);
+
+}  // namespace sherd::detail

@@ -1,0 +1,342 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+
+#include "comm/call.h"
+#include "comm/errors.h"
+#include "sherd/collectives.h"
+#include "tensor/dispatch.h"
+#include "tensor/meta.h"
+#include "tensor/move.h"
+#include "tensor/switches.h"
+
+namespace sherd::detail {
+namespace {
+
+using at::Tensor;
+using torch::jit::Stack;
+
+std::string short_name(const std::string& op) { return op.starts_with("aten::") ? op.substr(6) : op; }
+
+void check_explicit(const OpInfo& info, const OpPlan& plan) {
+  const auto mode = redistribution_mode();
+  if (mode == ExplicitRedistribution::Mode::allow || !plan.any_moves || plan.bytes == 0) return;
+  ErrorText text(short_name(info.name), "would move data by itself");
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    const InputPlan& input = plan.inputs[i];
+    if (!input.moves) continue;
+    text.fact(fmt::format("operand {}", i),
+              fmt::format("{} -> {}: {}", to_string(input.from), to_string(input.to),
+                          to_string(input.move, plan.mesh->mesh())));
+  }
+  text.help("sherd::redistribute(operand, placements) before the operator, or leave the ExplicitRedistribution scope");
+  if (mode == ExplicitRedistribution::Mode::error) throw_value_error(text);
+  log_once(text);
+}
+
+// The tensors of a call as they were, kept while their places on the stack hold local ones.
+struct Original {
+  Tensor tensor;
+  size_t argument = 0;
+  size_t input = 0;
+  Tensor moved;  // where a written argument was moved
+};
+
+class Execution {
+ public:
+  Execution(const c10::OperatorHandle& op, const OpInfo& info, OpPlan& plan, Stack& stack)
+      : op_(op), info_(info), plan_(plan), stack_(stack), base_(stack.size() - info.arguments.size()) {}
+
+  void run() {
+    const bool grad = c10::GradMode::is_enabled();
+    size_t input = 0;
+    for (size_t i = 0; i < info_.arguments.size(); ++i) {
+      const ArgumentInfo& argument = info_.arguments[i];
+      c10::IValue& value = stack_[base_ + i];
+      if (argument.kind == ArgumentKind::tensor) {
+        if (argument.out) {
+          keep_out(value, i);
+        } else {
+          if (value.isTensor()) localize(value, i, input, grad);
+          ++input;
+        }
+      } else if (argument.kind == ArgumentKind::tensor_list && value.isList()) {
+        input = localize_list(value, i, input, grad);
+      }
+    }
+    for (const SizeEdit& edit : plan_.edits) stack_[base_ + static_cast<size_t>(edit.argument)] = edit.sizes;
+    for (const IntEdit& edit : plan_.int_edits) stack_[base_ + static_cast<size_t>(edit.argument)] = edit.value;
+    if (plan_.kernel != nullptr) {
+      plan_.kernel(op_, plan_, stack_);
+    } else {
+      op_.callBoxed(stack_);
+    }
+    if (plan_.broadcasts) agree_on_random_values();
+    if (plan_.writes_back) write_back();
+    wrap_results();
+  }
+
+ private:
+  Tensor local_of(const Tensor& tensor, size_t argument, size_t input, bool grad) {
+    DTensorMeta* meta = meta_of(tensor);
+    const InputPlan& how = plan_.inputs[input];
+    const bool written = info_.arguments[argument].written;
+    if (meta != nullptr && grad && !meta->has_leaf_hook) hook_leaf(tensor);
+    Tensor local = meta != nullptr ? meta->local : tensor;
+    if (how.moves) local = move(how.move, local, *plan_.mesh, how.shape, how.from);
+    if (written) {
+      // A slice would write into the original, which gets its new value in write_back.
+      if (how.moves && meta != nullptr && local.is_alias_of(meta->local)) local = local.clone();
+      if (info_.is_inplace_view) local = local.alias();
+      originals_.push_back({tensor, argument, input, how.moves ? local : Tensor()});
+    }
+    return local;
+  }
+
+  void localize(c10::IValue& value, size_t argument, size_t input, bool grad) {
+    const Tensor& tensor = value.toTensor();
+    if (!tensor.defined()) return;
+    value = local_of(tensor, argument, input, grad);
+  }
+
+  size_t localize_list(c10::IValue& value, size_t argument, size_t input, bool grad) {
+    if (value.isTensorList()) {
+      c10::List<Tensor> locals;
+      for (const Tensor& tensor : value.toTensorVector()) {
+        locals.push_back(tensor.defined() ? local_of(tensor, argument, input, grad) : tensor);
+        ++input;
+      }
+      value = std::move(locals);
+      return input;
+    }
+    c10::List<std::optional<Tensor>> locals;
+    for (const c10::IValue& element : value.toListRef()) {
+      const bool defined = element.isTensor() && element.toTensor().defined();
+      locals.push_back(defined ? std::optional(local_of(element.toTensor(), argument, input, grad)) : std::nullopt);
+      ++input;
+    }
+    value = std::move(locals);
+    return input;
+  }
+
+  // The operator writes into a fresh tensor; its result then goes to where the out= argument lives.
+  void keep_out(c10::IValue& value, size_t argument) {
+    if (!value.isTensor()) return;
+    const Tensor tensor = value.toTensor();
+    originals_.push_back({tensor, argument, 0, Tensor()});
+    if (const DTensorMeta* meta = meta_of(tensor)) value = at::empty({0}, meta->local.options());
+  }
+
+  const Original* original(int argument) const {
+    for (const Original& kept : originals_) {
+      if (static_cast<int>(kept.argument) == argument) return &kept;
+    }
+    return nullptr;
+  }
+
+  const OutputPlan& output_plan(size_t i) const { return plan_.outputs[std::min(i, plan_.outputs.size() - 1)]; }
+
+  // Each rank drew its own numbers: along replicated axes the first rank's count.
+  void agree_on_random_values() {
+    const auto agree = [&](const Tensor& local, const Placements& placements) {
+      if (local.numel() == 0) return;
+      for (int64_t axis = 0; axis < plan_.mesh->ndim(); ++axis) {
+        if (!is_replicate(placements[static_cast<size_t>(axis)]) || plan_.mesh->size(axis) == 1) continue;
+        Tensor same = local.contiguous();
+        broadcast(plan_.mesh->group(axis), same, 0).wait();
+        if (!same.is_same(local)) local.copy_(same);
+      }
+    };
+    const size_t results = stack_.size() - info_.return_of.size();
+    for (size_t i = 0; i < info_.return_of.size(); ++i) {
+      if (stack_[results + i].isTensor()) agree(stack_[results + i].toTensor(), output_plan(i).placements);
+    }
+  }
+
+  void write_back() {
+    for (const Original& kept : originals_) {
+      if (!kept.moved.defined()) continue;
+      DTensorMeta* meta = meta_of(kept.tensor);
+      if (meta == nullptr) {
+        if (!kept.moved.is_alias_of(kept.tensor)) kept.tensor.copy_(kept.moved);
+        continue;
+      }
+      const InputPlan& how = plan_.inputs[kept.input];
+      // An in-place result has the placements of the output that it is.
+      Placements now = how.to;
+      for (size_t i = 0; i < info_.return_of.size(); ++i) {
+        if (info_.return_of[i] == static_cast<int>(kept.argument)) now = output_plan(i).placements;
+      }
+      meta->local.copy_(sherd::detail::move(kept.moved, *plan_.mesh, how.shape, now, how.from));
+    }
+  }
+
+  void wrap_results() {
+    const size_t count = info_.return_of.size();
+    const size_t results = stack_.size() - count;
+    for (size_t i = 0; i < count; ++i) {
+      c10::IValue& value = stack_[results + i];
+      if (info_.return_of[i] >= 0) {
+        if (const Original* kept = original(info_.return_of[i])) {
+          if (info_.arguments[kept->argument].out) {
+            assign_out(kept->tensor, value.toTensor(), i);
+          } else if (info_.is_inplace_view) {
+            assign_view(kept->tensor, value.toTensor(), i);
+          }
+          value = kept->tensor;
+          continue;
+        }
+      }
+      if (value.isTensor()) {
+        if (value.toTensor().defined()) value = wrapped(value.toTensor(), i);
+      } else if (value.isTensorList()) {
+        c10::List<Tensor> list;
+        for (const Tensor& local : value.toTensorVector()) list.push_back(wrapped(local, i));
+        value = std::move(list);
+      }
+    }
+  }
+
+  Tensor wrapped(const Tensor& local, size_t i) {
+    OutputPlan& output = plan_.outputs[std::min(i, plan_.outputs.size() - 1)];
+    if (!output.spec || !std::equal(output.local_sizes.begin(), output.local_sizes.end(), local.sizes().begin(),
+                                    local.sizes().end())) {
+      output.spec = spec_of_result(local, output);
+      output.local_sizes = local.sizes().vec();
+    }
+    return wrap(output.spec, local);
+  }
+
+  SpecPtr spec_of_result(const Tensor& local, const OutputPlan& output) const {
+    if (local.layout() != c10::kStrided) {
+      throw c10::NotImplementedError(ErrorText(short_name(info_.name), "the result is not a strided tensor")
+                                         .fact("layout", fmt::format("{}", c10::str(local.layout())))
+                                         .help("sherd::full_tensor(tensor) first")
+                                         .str());
+    }
+    if (local.device().type() != plan_.mesh->device_type() && !local.device().is_meta()) {
+      throw c10::NotImplementedError(
+          ErrorText(short_name(info_.name), "a distributed tensor stays on the devices of its mesh")
+              .fact("mesh", to_string(*plan_.mesh) + " on " + c10::DeviceTypeName(plan_.mesh->device_type(), true))
+              .fact("asked", local.device().str())
+              .help("sherd::full_tensor(tensor).to(device), or distribute it over a mesh of that device")
+              .str());
+    }
+    Dims sizes = local.sizes().vec();
+    for (size_t d = 0; d < sizes.size() && d < output.sizes.size(); ++d) {
+      if (output.sizes[d] != -1) sizes[d] = output.sizes[d];
+    }
+    if (plan_.mesh->coordinate()) check_rule(sizes, local, output);
+    return spec_for(*plan_.mesh, output.placements, sizes, local);
+  }
+
+  // A rule that does not describe its operator would give wrong numbers without a word.
+  void check_rule(const Dims& sizes, const Tensor& local, const OutputPlan& output) const {
+    const bool same_ndim = output.sizes.empty() || output.sizes.size() == sizes.size();
+    const Dims expected =
+        same_ndim ? local_shape({plan_.mesh->mesh(), sizes, output.placements}, *plan_.mesh->coordinate()) : Dims();
+    if (same_ndim && local.sizes() == at::IntArrayRef(expected)) return;
+    TORCH_INTERNAL_ASSERT(false, ErrorText(short_name(info_.name), "its rule does not describe it")
+                                     .fact("result", to_string(local.sizes().vec()))
+                                     .fact("rule says", to_string(expected) + " for placements " +
+                                                            to_string(output.placements))
+                                     .help("sherd::register_rule(\"" + info_.name + "\", \"...\")")
+                                     .str());
+  }
+
+  void assign_out(const Tensor& out, const Tensor& local, size_t i) {
+    const Tensor result = wrapped(local, i);
+    DTensorMeta* meta = meta_of(out);
+    if (meta == nullptr) {
+      throw_value_error(ErrorText(short_name(info_.name), "out= is not distributed, the inputs are")
+                            .fact("out", dtype_name(out.scalar_type()) + to_string(out.sizes().vec()))
+                            .fact("result", describe(*meta_of(result)->spec, result.scalar_type()))
+                            .help("leave out= away, or pass a DTensor on the same mesh"));
+    }
+    const DTensorMeta* from = meta_of(result);
+    if (out.sizes() == result.sizes()) {
+      meta->local.copy_(move(from->local, *plan_.mesh, from->spec->sizes, from->spec->placements,
+                             meta->spec->placements));
+      return;
+    }
+    assign(out, from->spec, from->local);
+  }
+
+  void assign_view(const Tensor& self, const Tensor& local, size_t i) {
+    const Tensor result = wrapped(local, i);
+    assign(self, meta_of(result)->spec, local);
+  }
+
+  static void assign(const Tensor& tensor, const SpecPtr& spec, const Tensor& local) {
+    DTensorMeta* meta = meta_of(tensor);
+    meta->spec = spec;
+    meta->local = local;
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(spec->sizes, spec->strides);
+  }
+
+  const c10::OperatorHandle& op_;
+  const OpInfo& info_;
+  OpPlan& plan_;
+  Stack& stack_;
+  const size_t base_;
+  c10::SmallVector<Original, 1> originals_;
+};
+
+// A rank outside the mesh computes nothing. It needs the sizes of the results, which the operator gives on tensors
+// without data.
+void execute_outside(const c10::OperatorHandle& op, const OpInfo& info, OpPlan& plan, Stack& stack) {
+  const size_t base = stack.size() - info.arguments.size();
+  std::vector<std::pair<size_t, Tensor>> written;
+  const auto shape_of = [](const Tensor& tensor) {
+    return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kMeta));
+  };
+  for (size_t i = 0; i < info.arguments.size(); ++i) {
+    c10::IValue& value = stack[base + i];
+    if (value.isTensor() && value.toTensor().defined()) {
+      if (info.arguments[i].written) written.emplace_back(i, value.toTensor());
+      value = shape_of(value.toTensor());
+    } else if (value.isTensorList()) {
+      c10::List<Tensor> list;
+      for (const Tensor& tensor : value.toTensorVector()) list.push_back(tensor.defined() ? shape_of(tensor) : tensor);
+      value = std::move(list);
+    }
+  }
+  op.callBoxed(stack);
+  const size_t count = info.return_of.size();
+  for (size_t i = 0; i < count; ++i) {
+    c10::IValue& value = stack[stack.size() - count + i];
+    const OutputPlan& output = plan.outputs[std::min(i, plan.outputs.size() - 1)];
+    const auto empty = [&](const Tensor& shape) {
+      const Tensor local = at::empty({0}, shape.options().device(plan.mesh->device()));
+      return wrap(intern_spec(*plan.mesh, output.placements, shape.sizes().vec(), shape.strides().vec()), local);
+    };
+    bool returned = false;
+    for (const auto& [argument, tensor] : written) {
+      if (static_cast<int>(argument) != info.return_of[i]) continue;
+      value = tensor;
+      returned = true;
+    }
+    if (returned) continue;
+    if (value.isTensor() && value.toTensor().defined()) {
+      value = empty(value.toTensor());
+    } else if (value.isTensorList()) {
+      c10::List<Tensor> list;
+      for (const Tensor& tensor : value.toTensorVector()) list.push_back(empty(tensor));
+      value = std::move(list);
+    }
+  }
+}
+
+}  // namespace
+
+void execute(const c10::OperatorHandle& op, const OpInfo& info, OpPlan& plan, Stack& stack) {
+  if (plan.any_moves) check_explicit(info, plan);
+  if (!plan.mesh->coordinate()) {
+    execute_outside(op, info, plan, stack);
+    return;
+  }
+  Execution(op, info, plan, stack).run();
+}
+
+}  // namespace sherd::detail

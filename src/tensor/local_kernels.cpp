@@ -1,0 +1,79 @@
+#include "tensor/local_kernels.h"
+
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/embedding_dense_backward.h>
+#include <ATen/ops/squeeze.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include "rules/registry.h"
+
+namespace sherd::detail {
+namespace {
+
+using torch::jit::Stack;
+
+// Ids of rows that another rank has, and the ids as this rank counts them, 0 standing for those.
+struct LocalIds {
+  at::Tensor foreign;
+  at::Tensor ids;
+};
+
+LocalIds local_ids(const at::Tensor& ids, const OpPlan& plan, int64_t stand_in) {
+  const at::Tensor shifted = ids.sub(plan.mask_offset);
+  const at::Tensor foreign = shifted.lt(0).logical_or_(shifted.ge(plan.mask_rows));
+  return {foreign, shifted.masked_fill(foreign, stand_in)};
+}
+
+// embedding(weight, indices, ...) with rows of the weight sharded: zeros for rows that others have.
+void masked_embedding(const c10::OperatorHandle&, const OpPlan& plan, Stack& stack) {
+  const size_t base = stack.size() - 5;
+  const at::Tensor weight = stack[base].toTensor();
+  const at::Tensor indices = stack[base + 1].toTensor();
+  torch::jit::drop(stack, 5);
+  if (plan.mask_rows == 0) {
+    Dims sizes = indices.sizes().vec();
+    sizes.push_back(weight.size(1));
+    stack.emplace_back(at::zeros(sizes, weight.options()));
+    return;
+  }
+  const LocalIds local = local_ids(indices, plan, 0);
+  stack.emplace_back(at::embedding(weight, local.ids).masked_fill_(local.foreign.unsqueeze(-1), 0));
+}
+
+// embedding_dense_backward(grad, indices, num_weights, padding_idx, scale): rows of others go to one row too many,
+// which is then cut off.
+void masked_embedding_backward(const c10::OperatorHandle&, const OpPlan& plan, Stack& stack) {
+  const size_t base = stack.size() - 5;
+  const at::Tensor grad = stack[base].toTensor();
+  const at::Tensor indices = stack[base + 1].toTensor();
+  const int64_t padding = stack[base + 3].toInt();
+  const bool scale = stack[base + 4].toBool();
+  torch::jit::drop(stack, 5);
+  const LocalIds local = local_ids(indices, plan, plan.mask_rows);
+  const bool mine = padding >= plan.mask_offset && padding < plan.mask_offset + plan.mask_rows;
+  const at::Tensor rows = at::embedding_dense_backward(grad, local.ids, plan.mask_rows + 1,
+                                                       mine ? padding - plan.mask_offset : -1, scale);
+  stack.emplace_back(rows.narrow(0, 0, plan.mask_rows));
+}
+
+// squeeze: the dims of size 1 of the whole tensor, not of this rank's part.
+void squeeze_whole_dims(const c10::OperatorHandle& op, const OpPlan& plan, Stack& stack) {
+  const size_t arguments = op.schema().arguments().size();
+  const at::Tensor local = stack[stack.size() - arguments].toTensor();
+  torch::jit::drop(stack, arguments);
+  stack.emplace_back(at::squeeze(local, plan.dims));
+}
+
+}  // namespace
+
+LocalKernel local_kernel_for(const OpInfo& info, const OpPlan&, bool masked) {
+  const std::string base = rules::base_name(info.name);
+  if (base == "aten::squeeze") return squeeze_whole_dims;
+  if (!masked) return nullptr;
+  if (base == "aten::embedding") return masked_embedding;
+  if (base == "aten::embedding_dense_backward") return masked_embedding_backward;
+  return nullptr;
+}
+
+}  // namespace sherd::detail

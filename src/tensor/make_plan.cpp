@@ -1,0 +1,267 @@
+// The slow path of a dispatch: asks the rules, chooses placements, and writes down what to do.
+
+#include <fmt/format.h>
+
+#include "comm/call.h"
+#include "comm/errors.h"
+#include "plan/propagate.h"
+#include "rules/bind.h"
+#include "rules/registry.h"
+#include "tensor/local_kernels.h"
+#include "tensor/meta.h"
+#include "tensor/op_plan.h"
+#include "tensor/switches.h"
+
+namespace sherd::detail {
+namespace {
+
+using rules::BoundRule;
+using rules::OpCall;
+
+struct Operand {
+  at::Tensor tensor;
+  DTensorMeta* meta = nullptr;
+  size_t argument = 0;
+};
+
+std::vector<Operand> operands_of(const OpInfo& info, const torch::jit::Stack& stack) {
+  std::vector<Operand> result;
+  const size_t base = stack.size() - info.arguments.size();
+  const auto add = [&](const at::Tensor& tensor, size_t argument) {
+    result.push_back({tensor, meta_of(tensor), argument});
+  };
+  for (size_t i = 0; i < info.arguments.size(); ++i) {
+    if (info.arguments[i].out) continue;
+    const c10::IValue& value = stack[base + i];
+    if (info.arguments[i].kind == ArgumentKind::tensor) {
+      add(value.isTensor() ? value.toTensor() : at::Tensor(), i);
+    } else if (info.arguments[i].kind == ArgumentKind::tensor_list && value.isList()) {
+      for (const c10::IValue& element : value.toListRef()) {
+        add(element.isTensor() ? element.toTensor() : at::Tensor(), i);
+      }
+    }
+  }
+  return result;
+}
+
+std::string short_name(const std::string& op) { return op.starts_with("aten::") ? op.substr(6) : op; }
+
+DeviceMesh common_mesh(const OpInfo& info, const std::vector<Operand>& operands, const torch::jit::Stack& stack) {
+  const Operand* first = nullptr;
+  for (const Operand& operand : operands) {
+    if (operand.meta == nullptr) continue;
+    if (first == nullptr) first = &operand;
+    if (operand.meta->spec->mesh == first->meta->spec->mesh) continue;
+    std::string wanted;
+    for (int64_t i = 0; i < first->meta->spec->mesh.ndim(); ++i) wanted += i == 0 ? "Replicate()" : ", Replicate()";
+    throw_value_error(ErrorText(short_name(info.name), "operands live on different meshes")
+                          .fact("one", describe(*first->meta->spec, first->tensor.scalar_type()))
+                          .fact("other", describe(*operand.meta->spec, operand.tensor.scalar_type()))
+                          .help("sherd::distribute_tensor(sherd::full_tensor(other), sherd::mesh_of(one), {" + wanted +
+                                "})"));
+  }
+  if (first == nullptr) {  // only the out= arguments are distributed
+    for (const c10::IValue& value : stack) {
+      if (value.isTensor()) {
+        if (const DTensorMeta* meta = meta_of(value.toTensor())) return meta->spec->mesh;
+      }
+    }
+  }
+  return first->meta->spec->mesh;
+}
+
+// A rule for an operator that torch itself tags as pointwise.
+std::optional<BoundRule> pointwise_rule(const OpCall& call) {
+  static constexpr rules::Rule kRule = rules::parse_rule("* -> *");
+  return rules::bind(kRule, call);
+}
+
+std::optional<BoundRule> rule_for(const OpInfo& info, const OpCall& call) {
+  if (auto rule = rules::find_rule(call)) return rule;
+  if (info.is_pointwise) return pointwise_rule(call);
+  return std::nullopt;
+}
+
+class PlanMaker {
+ public:
+  PlanMaker(const c10::OperatorHandle& op, const OpInfo& info, const torch::jit::Stack& stack)
+      : info_(info),
+        operands_(operands_of(info, stack)),
+        mesh_(common_mesh(info, operands_, stack)),
+        call_(info.call(op.schema(), stack)),
+        plan_(std::make_unique<OpPlan>()) {
+    plan_->mesh = mesh_;
+    plan_->broadcasts = info.is_random;
+  }
+
+  std::unique_ptr<OpPlan> run() {
+    for (const Operand& operand : operands_) {
+      plan::InputTensor input;
+      input.placements.assign(static_cast<size_t>(mesh_.ndim()), Replicate());
+      if (operand.tensor.defined()) {
+        input.shape = operand.tensor.sizes().vec();
+        input.element_size = static_cast<int64_t>(operand.tensor.element_size());
+        if (operand.meta != nullptr) input.placements = operand.meta->spec->placements;
+      }
+      inputs_.push_back(std::move(input));
+    }
+    const auto rule = as_c10_errors([&] { return rule_for(info_, call_); });
+    if (rule) {
+      follow(*rule);
+    } else {
+      run_whole();
+    }
+    for (const InputPlan& input : plan_->inputs) {
+      plan_->any_moves |= input.moves;
+      plan_->bytes += input.move.bytes;
+    }
+    find_written_and_moved();
+    if (plan_->no_rule) note_missing_rule();
+    return std::move(plan_);
+  }
+
+ private:
+  // The placements that an in-place operator should keep: those of the one tensor that it writes.
+  std::optional<Placements> kept() const {
+    for (const Operand& operand : operands_) {
+      if (info_.arguments[operand.argument].written && operand.meta != nullptr) return operand.meta->spec->placements;
+    }
+    return std::nullopt;
+  }
+
+  void follow(const BoundRule& rule) {
+    const auto keep = kept();
+    auto choice = keep ? plan::propagate(rule, mesh_.mesh(), inputs_, keep) : std::nullopt;
+    if (!choice) choice = plan::propagate(rule, mesh_.mesh(), inputs_);
+    for (size_t i = 0; i < inputs_.size(); ++i) add_input(i, choice->inputs[i]);
+    for (size_t o = 0; o < rule.outputs.size(); ++o) {
+      OutputPlan output;
+      output.placements = choice->outputs[o];
+      output.sizes.assign(rule.outputs[o].dims.size(), -1);
+      for (const Placement& p : output.placements) {
+        if (!is_shard(p)) continue;
+        const auto dim = static_cast<size_t>(sharded_dim(p));
+        int64_t size = 1;
+        for (const int16_t f : rule.outputs[o].dims[dim]) size *= rule.factors[static_cast<size_t>(f)].size;
+        output.sizes[dim] = size;
+      }
+      plan_->outputs.push_back(std::move(output));
+    }
+    for (const rules::SizeArgument& size : rule.sizes) edit_size(rule, size);
+    for (const rules::IntArgument& number : rule.ints) {
+      if (!mesh_.coordinate()) break;
+      const auto input = static_cast<size_t>(number.input);
+      const Layout layout{mesh_.mesh(), inputs_[input].shape, plan_->inputs[input].to};
+      const Dims local = local_shape(layout, *mesh_.coordinate());
+      plan_->int_edits.push_back({number.argument, local[static_cast<size_t>(number.dim)]});
+    }
+    if (choice->masked) find_mask(rule);
+    if (rules::base_name(info_.name) == "aten::squeeze") plan_->dims = squeezed_dims();
+    plan_->kernel = local_kernel_for(info_, *plan_, choice->masked);
+  }
+
+  void add_input(size_t i, const Placements& to) {
+    InputPlan input;
+    input.from = inputs_[i].placements;
+    input.to = to;
+    input.shape = inputs_[i].shape;
+    input.moves = operands_[i].tensor.defined() && input.from != input.to;
+    if (input.moves) {
+      input.move = plan::plan_redistribution(mesh_.mesh(), input.shape, inputs_[i].element_size, input.from, input.to);
+    }
+    plan_->inputs.push_back(std::move(input));
+  }
+
+  // The argument that holds an output's size: dims that are sharded become local ones.
+  void edit_size(const BoundRule& rule, const rules::SizeArgument& size) {
+    const OutputPlan& output = plan_->outputs[static_cast<size_t>(size.output)];
+    if (!mesh_.coordinate()) return;
+    Dims wanted;
+    for (const rules::PlainArgument& argument : call_.plain) {
+      if (argument.argument == size.argument) wanted = std::get<Dims>(argument.value);
+    }
+    Dims global = wanted;
+    for (size_t d = 0; d < global.size(); ++d) {
+      int64_t product = 1;
+      for (const int16_t f : rule.outputs[static_cast<size_t>(size.output)].dims[d]) {
+        product *= rule.factors[static_cast<size_t>(f)].size;
+      }
+      if (global[d] == -1 || output.sizes[d] != -1) global[d] = product;
+    }
+    const Dims local = local_shape({mesh_.mesh(), global, output.placements}, *mesh_.coordinate());
+    for (size_t d = 0; d < wanted.size(); ++d) {
+      if (output.sizes[d] != -1 || wanted[d] == -1) wanted[d] = local[d];
+    }
+    plan_->edits.push_back({size.argument, std::move(wanted)});
+  }
+
+  // The dims of size 1 among those that squeeze names, or among all.
+  Dims squeezed_dims() const {
+    const Dims& shape = inputs_[0].shape;
+    const auto ndim = static_cast<int64_t>(shape.size());
+    Dims dims;
+    const std::optional<Dims> named = call_.list("dim");
+    for (int64_t d = 0; d < ndim; ++d) {
+      bool meant = !named;
+      for (const int64_t n : named.value_or(Dims())) meant |= (n < 0 ? n + ndim : n) == d;
+      if (meant && shape[static_cast<size_t>(d)] == 1) dims.push_back(d);
+    }
+    return dims;
+  }
+
+  // The rows that this rank answers for, where a factor is sharded that is looked up by index.
+  void find_mask(const BoundRule& rule) {
+    if (!mesh_.coordinate()) return;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      for (size_t d = 0; d < rule.inputs[i].dims.size(); ++d) {
+        const auto& dim = rule.inputs[i].dims[d];
+        if (dim.empty() || rule.factors[static_cast<size_t>(dim[0])].kind != rules::FactorKind::mask) continue;
+        const Layout layout{mesh_.mesh(), inputs_[i].shape, plan_->inputs[i].to};
+        plan_->mask_rows = local_shape(layout, *mesh_.coordinate())[d];
+        plan_->mask_offset = local_offset(layout, *mesh_.coordinate())[d];
+        return;
+      }
+    }
+  }
+
+  void run_whole() {
+    plan_->no_rule = true;
+    const Placements whole(static_cast<size_t>(mesh_.ndim()), Replicate());
+    for (size_t i = 0; i < inputs_.size(); ++i) add_input(i, whole);
+    plan_->outputs.push_back({whole, {}, nullptr, {}});
+  }
+
+  void find_written_and_moved() {
+    for (size_t i = 0; i < operands_.size(); ++i) {
+      plan_->writes_back |= info_.arguments[operands_[i].argument].written && plan_->inputs[i].moves;
+    }
+  }
+
+  void note_missing_rule() const {
+    if (strict()) {
+      throw c10::NotImplementedError(
+          ErrorText(short_name(info_.name), "no rule says how this operator is sharded")
+              .fact("operator", info_.name + (info_.overload.empty() ? "" : "." + info_.overload))
+              .fact("it would gather", plan::bytes_text(plan_->bytes))
+              .help("sherd::register_rule(\"" + info_.name + "\", \"* -> *\"), or leave strict mode")
+              .str());
+    }
+    log_once("no rule for " + info_.name + (info_.overload.empty() ? "" : "." + info_.overload) +
+             ": it runs whole on every rank, gathering " + plan::bytes_text(plan_->bytes));
+  }
+
+  const OpInfo& info_;
+  std::vector<Operand> operands_;
+  DeviceMesh mesh_;
+  OpCall call_;
+  std::vector<plan::InputTensor> inputs_;
+  std::unique_ptr<OpPlan> plan_;
+};
+
+}  // namespace
+
+std::unique_ptr<OpPlan> make_plan(const c10::OperatorHandle& op, const OpInfo& info, const torch::jit::Stack& stack) {
+  return PlanMaker(op, info, stack).run();
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,69 @@
+#include "tensor/meta.h"
+
+#include <c10/core/StorageImpl.h>
+
+#include "comm/call.h"
+#include "comm/errors.h"
+
+namespace sherd::detail {
+namespace {
+
+// One empty storage per device type: reading its pointer says what to call instead.
+const c10::Storage& storage_for(c10::Device device) {
+  static const auto make = [](c10::Device where) {
+    c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, where), nullptr, false);
+    storage.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
+        "data_ptr: this tensor is distributed, its data is in pieces on several ranks\n"
+        "  help: sherd::to_local(tensor) for this rank's part, sherd::full_tensor(tensor) for all of it");
+    return storage;
+  };
+  static const c10::Storage cpu = make(c10::Device(c10::DeviceType::CPU));
+  if (device.is_cpu()) return cpu;
+  thread_local std::vector<std::pair<c10::Device, c10::Storage>> others;
+  for (const auto& [where, storage] : others) {
+    if (where == device) return storage;
+  }
+  return others.emplace_back(device, make(device)).second;
+}
+
+c10::DispatchKey dense_key(c10::Device device) {
+  return device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
+}
+
+c10::DispatchKey autocast_key(c10::Device device) {
+  return device.is_cuda() ? c10::DispatchKey::AutocastCUDA : c10::DispatchKey::AutocastCPU;
+}
+
+}  // namespace
+
+at::Tensor wrap(SpecPtr spec, at::Tensor local) {
+  const c10::Device device = local.device();
+  const c10::DispatchKeySet keys = c10::DispatchKeySet(kKey) | c10::DispatchKeySet(dense_key(device)) |
+                                   c10::DispatchKeySet(autocast_key(device));
+  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(storage_for(device)), keys, local.dtype());
+  impl->set_sizes_and_strides(spec->sizes, spec->strides);
+  impl->set_backend_meta(c10::make_intrusive<DTensorMeta>(std::move(spec), std::move(local)));
+  return at::Tensor(std::move(impl));
+}
+
+SpecPtr spec_for(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, const at::Tensor& local) {
+  const bool fits = local.dim() == static_cast<int64_t>(sizes.size());
+  return intern_spec(mesh, placements, sizes,
+                     fits ? strides_like(sizes, local.sizes(), local.strides()) : contiguous_strides(sizes));
+}
+
+DTensorMeta& require_dtensor(const char* operation, const at::Tensor& tensor) {
+  if (DTensorMeta* meta = meta_of(tensor)) return *meta;
+  throw_value_error(ErrorText(operation, "the tensor is not distributed")
+                        .fact("tensor", tensor.defined() ? dtype_name(tensor.scalar_type()) +
+                                                               sherd::to_string(tensor.sizes().vec())
+                                                         : "undefined")
+                        .help("sherd::distribute_tensor(tensor, mesh, {sherd::Shard(0)})"));
+}
+
+std::string describe(const Spec& spec, c10::ScalarType dtype) {
+  const TensorText text{dtype_name(dtype), spec.sizes, spec.placements};
+  return to_string(text, spec.mesh.mesh()) + " on " + to_string(spec.mesh.mesh());
+}
+
+}  // namespace sherd::detail

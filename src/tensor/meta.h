@@ -1,0 +1,48 @@
+#pragma once
+// How a DTensor is built: an ordinary TensorImpl with the key PrivateUse2 beside its device's, global sizes and
+// strides, and this meta, which holds the spec and the local tensor.
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/TensorImpl.h>
+
+#include "tensor/spec.h"
+
+namespace sherd::detail {
+
+inline constexpr c10::DispatchKey kKey = c10::DispatchKey::PrivateUse2;
+
+struct DTensorMeta final : c10::BackendMeta {
+  DTensorMeta(SpecPtr s, at::Tensor l) : spec(std::move(s)), local(std::move(l)) {}
+
+  SpecPtr spec;
+  at::Tensor local;
+  bool has_leaf_hook = false;  // the gradient of this leaf is brought to its placements before it is accumulated
+
+  // Every tensor has a meta of its own: detach() and set_data() copy it.
+  c10::intrusive_ptr<BackendMeta> clone(const c10::intrusive_ptr<BackendMeta>&) const override {
+    return c10::make_intrusive<DTensorMeta>(spec, local);
+  }
+};
+
+/// The meta of a DTensor, null for every other tensor.
+inline DTensorMeta* meta_of(const c10::TensorImpl* impl) {
+  if (!impl->key_set().has_backend(c10::BackendComponent::PrivateUse2Bit)) return nullptr;
+  return static_cast<DTensorMeta*>(const_cast<c10::TensorImpl*>(impl)->get_backend_meta());
+}
+inline DTensorMeta* meta_of(const at::Tensor& tensor) {
+  return tensor.defined() ? meta_of(tensor.unsafeGetTensorImpl()) : nullptr;
+}
+
+/// A DTensor of a spec and this rank's part of it. `local` must not require grad.
+at::Tensor wrap(SpecPtr spec, at::Tensor local);
+
+/// A local tensor's spec where its global form has the same order of dims in memory.
+SpecPtr spec_for(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, const at::Tensor& local);
+
+/// The meta, or c10::ValueError "<operation>: not a DTensor".
+DTensorMeta& require_dtensor(const char* operation, const at::Tensor& tensor);
+
+/// "f32[64@dp, 32] on [dp=2]".
+std::string describe(const Spec& spec, c10::ScalarType dtype);
+
+}  // namespace sherd::detail

@@ -1,0 +1,110 @@
+#include "tensor/runs.h"
+
+#include <ATen/ops/cat.h>
+
+#include <algorithm>
+
+namespace sherd::detail {
+namespace {
+
+// Where `rows` lie in a dim whose local rows are `held`: (local offset, size), in the order of `rows`.
+RunList positions(const RunList& held, const RunList& rows) {
+  RunList result;
+  for (const Run& row : rows) {
+    int64_t local = 0;
+    for (const Run& run : held) {
+      const int64_t begin = std::max(run.offset, row.offset);
+      const int64_t end = std::min(run.offset + run.size, row.offset + row.size);
+      if (begin < end) {
+        const Run part{local + begin - run.offset, end - begin};
+        if (!result.empty() && result.back().offset + result.back().size == part.offset) {
+          result.back().size += part.size;
+        } else {
+          result.push_back(part);
+        }
+      }
+      local += run.size;
+    }
+  }
+  return result;
+}
+
+void put_from(const at::Tensor& local, const std::vector<RunList>& places, size_t dim, const at::Tensor& block) {
+  if (dim == places.size()) {
+    local.copy_(block);
+    return;
+  }
+  int64_t at = 0;
+  for (const Run& run : places[dim]) {
+    const auto d = static_cast<int64_t>(dim);
+    put_from(local.narrow(d, run.offset, run.size), places, dim + 1, block.narrow(d, at, run.size));
+    at += run.size;
+  }
+}
+
+}  // namespace
+
+RunGrid grid_of(const Layout& layout, const Dims& coordinate) {
+  RunGrid grid;
+  for (int64_t d = 0; d < static_cast<int64_t>(layout.shape.size()); ++d) {
+    grid.push_back(local_runs(layout, d, coordinate));
+  }
+  return grid;
+}
+
+RunGrid intersect(const RunGrid& a, const RunGrid& b) {
+  RunGrid grid(a.size());
+  for (size_t d = 0; d < a.size(); ++d) {
+    for (const Run& x : a[d]) {
+      for (const Run& y : b[d]) {
+        const int64_t begin = std::max(x.offset, y.offset);
+        const int64_t end = std::min(x.offset + x.size, y.offset + y.size);
+        if (begin < end) grid[d].push_back({begin, end - begin});
+      }
+    }
+    std::sort(grid[d].begin(), grid[d].end(), [](const Run& x, const Run& y) { return x.offset < y.offset; });
+  }
+  return grid;
+}
+
+Dims shape_of(const RunGrid& grid) {
+  Dims shape;
+  for (const RunList& list : grid) {
+    int64_t rows = 0;
+    for (const Run& run : list) rows += run.size;
+    shape.push_back(rows);
+  }
+  return shape;
+}
+
+int64_t numel(const RunGrid& grid) { return sherd::numel(shape_of(grid)); }
+
+at::Tensor take(const at::Tensor& local, const RunGrid& held, const RunGrid& rows) {
+  at::Tensor part = local;
+  for (size_t d = 0; d < rows.size(); ++d) {
+    const auto dim = static_cast<int64_t>(d);
+    const RunList places = positions(held[d], rows[d]);
+    if (places.size() == 1) {
+      if (places[0].offset != 0 || places[0].size != part.size(dim)) {
+        part = part.narrow(dim, places[0].offset, places[0].size);
+      }
+      continue;
+    }
+    if (places.empty()) {
+      part = part.narrow(dim, 0, 0);
+      continue;
+    }
+    std::vector<at::Tensor> pieces;
+    for (const Run& run : places) pieces.push_back(part.narrow(dim, run.offset, run.size));
+    part = at::cat(pieces, dim);
+  }
+  return part;
+}
+
+void put(const at::Tensor& local, const RunGrid& held, const RunGrid& rows, const at::Tensor& block) {
+  std::vector<RunList> places;
+  for (size_t d = 0; d < rows.size(); ++d) places.push_back(positions(held[d], rows[d]));
+  put_from(local, places, 0, block);
+}
+
+}  // namespace sherd::detail

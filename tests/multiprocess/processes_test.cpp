@@ -1,0 +1,251 @@
+// Worlds of processes, over Gloo: they work, and when a rank is lost the others say so and end by themselves.
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <list>
+#include <memory>
+#include <regex>
+
+#include "command.h"
+
+namespace sherd {
+namespace {
+
+using testing::Command;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using testing::run_command;
+using testing::sherd_command;
+
+const std::string kCollectives = SHERD_BINARY_DIR "/tests/collectives_program";
+const std::string kFailing = SHERD_BINARY_DIR "/tests/failing_program";
+
+// A socket that listens at a port of the system's choice for as long as it lives.
+class Listener {
+ public:
+  Listener() : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_ANY);
+    socklen_t length = sizeof address;
+    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), length), 0);
+    EXPECT_EQ(::listen(fd_, 1), 0);
+    EXPECT_EQ(::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length), 0);
+    port_ = std::to_string(ntohs(address.sin_port));
+  }
+  ~Listener() { ::close(fd_); }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  const std::string& port() const { return port_; }
+
+ private:
+  int fd_;
+  std::string port_;
+};
+
+// The ranks of one world, started by hand: nobody ends the others when one fails. Each has 25 s; the exit code of one
+// that hangs is 124.
+class Ranks {
+ public:
+  Ranks(int started, int world_size, const std::vector<std::string>& program,
+        const std::vector<std::string>& variables = {}, const std::string& at_port = Listener().port(), int first = 0)
+      : port(at_port) {
+    for (int rank = first; rank < first + started; ++rank) {
+      std::vector<std::string> words = {"timeout",
+                                        "25",
+                                        "env",
+                                        "RANK=" + std::to_string(rank),
+                                        "WORLD_SIZE=" + std::to_string(world_size),
+                                        "MASTER_ADDR=127.0.0.1",
+                                        "MASTER_PORT=" + port,
+                                        "OMP_NUM_THREADS=1"};
+      words.insert(words.end(), variables.begin(), variables.end());
+      words.insert(words.end(), program.begin(), program.end());
+      commands_.emplace_back(words);
+    }
+    for (Command& command : commands_) {
+      codes.push_back(command.wait());
+      // What the transport said differs from case to case.
+      out.push_back(std::regex_replace(command.out(), std::regex("\n  cause: [^\n]+\n"), "\n  cause: ...\n"));
+      err.push_back(command.err());
+    }
+  }
+  std::string port;
+  std::vector<int> codes;
+  std::vector<std::string> out;
+  std::vector<std::string> err;
+
+ private:
+  std::list<Command> commands_;
+};
+
+TEST(ProcessesTest, EveryCollectiveWorksOnAMeshOfProcesses) {
+  const auto result = run_command(sherd_command({"run", "-n", "4", "--", kCollectives}));
+  EXPECT_EQ(result.code, 0) << result.out << result.err;
+  EXPECT_THAT(testing::split_lines(result.out),
+              ::testing::UnorderedElementsAre("[0] rank 0 ends first", "[1] rank 1 is done", "[2] rank 2 is done",
+                                              "[3] rank 3 is done"));
+}
+
+TEST(ProcessesTest, EveryCollectiveWorksWhereCallsAreCompared) {
+  const auto result =
+      run_command({"env", "SHERD_CHECK=1", SHERD_BINARY_DIR "/bin/sherd", "run", "-n", "4", "--", kCollectives});
+  EXPECT_EQ(result.code, 0) << result.out << result.err;
+}
+
+TEST(ProcessesTest, ARankThatIsKilledIsMissedByTheOthers) {
+  for (const std::string what : {"is killed", "aborts"}) {
+    const Ranks ranks(4, 4, {kFailing, what, "1"});
+    const int code = 128 + (what == "aborts" ? SIGABRT : SIGKILL);
+    EXPECT_THAT(ranks.codes, ElementsAre(3, code, 3, 3));
+    for (const int rank : {0, 2, 3}) {
+      EXPECT_EQ(ranks.out[static_cast<size_t>(rank)],
+                "all_reduce: rank 1 is gone\n"
+                "  group: ranks 0-3\n"
+                "  cause: ...\n"
+                "  help: look at the output of these ranks\n");
+    }
+  }
+}
+
+TEST(ProcessesTest, TheRankThatKeepsTheStoreIsMissedByTheOthers) {
+  const Ranks ranks(3, 3, {kFailing, "is killed", "0"});
+  EXPECT_THAT(ranks.codes, ElementsAre(128 + SIGKILL, 3, 3));
+  for (const int rank : {1, 2}) {
+    EXPECT_EQ(ranks.out[static_cast<size_t>(rank)],
+              "all_reduce: rank 0, which keeps the store of the world, is gone\n"
+              "  group: ranks 0-2\n"
+              "  cause: ...\n"
+              "  help: look at the output of rank 0\n");
+  }
+}
+
+TEST(ProcessesTest, AnExceptionThatLeavesMainReachesTheOthers) {
+  for (const int who : {2, 0}) {
+    const std::string name = std::to_string(who);
+    const Ranks ranks(3, 3, {kFailing, "throws uncaught", name});
+    for (int rank = 0; rank < 3; ++rank) {
+      const auto i = static_cast<size_t>(rank);
+      if (rank == who) {
+        EXPECT_EQ(ranks.codes[i], 128 + SIGABRT);
+        EXPECT_THAT(ranks.err[i], ::testing::HasSubstr("the loss is not a number"));
+        continue;
+      }
+      EXPECT_EQ(ranks.codes[i], 3);
+      EXPECT_EQ(ranks.out[i], "all_reduce: rank " + name +
+                                  " failed\n"
+                                  "  rank " +
+                                  name +
+                                  ": the loss is not a number\n"
+                                  "  help: mend what rank " +
+                                  name + " says; this rank stopped because of it\n");
+    }
+  }
+}
+
+TEST(ProcessesTest, ARankThatEndsEarlyIsNamed) {
+  const Ranks ranks(3, 3, {kFailing, "ends early", "1"});
+  EXPECT_THAT(ranks.codes, ElementsAre(3, 0, 3));
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(ranks.out[static_cast<size_t>(rank)],
+              "all_reduce: rank 1 has already ended\n"
+              "  group: ranks 0-2\n"
+              "  cause: ...\n"
+              "  help: every rank of a group makes the same calls in the same order\n");
+  }
+}
+
+TEST(ProcessesTest, RanksThatNeverArriveAreNamed) {
+  const Ranks ranks(2, 4, {kFailing}, {"SHERD_TIMEOUT=2"});
+  EXPECT_THAT(ranks.codes, Each(3));
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(ranks.out[static_cast<size_t>(rank)],
+              "init: ranks 2, 3 never came\n"
+              "  world: 4 ranks, this is rank " +
+                  std::to_string(rank) +
+                  "\n"
+                  "  address: 127.0.0.1:" +
+                  ranks.port +
+                  "\n"
+                  "  waited: 2 s\n"
+                  "  help: start the missing ranks; SHERD_TIMEOUT=600 waits longer\n");
+  }
+}
+
+TEST(ProcessesTest, AMissingRankZeroIsNamed) {
+  const Ranks ranks(1, 2, {kFailing}, {"SHERD_TIMEOUT=2"}, Listener().port(), /*first=*/1);
+  EXPECT_THAT(ranks.codes, Each(3));
+  EXPECT_EQ(ranks.out[0],
+            "init: rank 0 never came\n"
+            "  address: 127.0.0.1:" +
+                ranks.port +
+                "\n"
+                "  waited: 2 s\n"
+                "  cause: ...\n"
+                "  help: start rank 0, and check MASTER_ADDR and MASTER_PORT\n");
+}
+
+TEST(ProcessesTest, ComparedCallsNameWhatEachRankCalls) {
+  const Ranks ranks(2, 2, {kFailing, "calls something else", "1"}, {"SHERD_CHECK=1"});
+  EXPECT_THAT(ranks.codes, Each(3));
+  const std::string facts =
+      "  rank 0: all_reduce(sum) f32[4]\n"
+      "  rank 1: barrier\n"
+      "  help: every rank of a group makes the same calls in the same order\n";
+  EXPECT_THAT(ranks.out, ElementsAre("all_reduce: ranks call different things\n" + facts,
+                                     "barrier: ranks call different things\n" + facts));
+}
+
+TEST(ProcessesTest, ATakenPortIsNamed) {
+  const Listener taken;
+  const Ranks ranks(1, 2, {kFailing}, {"SHERD_TIMEOUT=5"}, taken.port());
+  EXPECT_THAT(ranks.codes, Each(3));
+  EXPECT_EQ(ranks.out[0],
+            "init: rank 0 cannot listen at its port\n"
+            "  address: 127.0.0.1:" +
+                taken.port() +
+                "\n"
+                "  cause: ...\n"
+                "  help: MASTER_PORT=" +
+                std::to_string(std::stoi(taken.port()) + 1) + ", or another free port\n");
+}
+
+TEST(ProcessesTest, SettingsThatMakeNoSenseAreRefused) {
+  const auto refused = [](const std::string& setting) {
+    const auto result = run_command({"env", setting, kFailing});
+    EXPECT_EQ(result.code, 3) << result.err;
+    return result.out;
+  };
+  for (const std::string value : {"soon", "-1", "0", "3s", "1e300", "nan"}) {
+    EXPECT_EQ(refused("SHERD_TIMEOUT=" + value),
+              "environment: SHERD_TIMEOUT has a value that makes no sense\n"
+              "  SHERD_TIMEOUT: \"" +
+                  value +
+                  "\"\n"
+                  "  help: SHERD_TIMEOUT=300  (seconds)\n");
+  }
+  EXPECT_EQ(refused("SHERD_CHECK=yes"),
+            "environment: SHERD_CHECK has a value that makes no sense\n"
+            "  SHERD_CHECK: \"yes\"\n"
+            "  help: SHERD_CHECK=1\n");
+  EXPECT_EQ(refused("SHERD_LOG=loud"),
+            "environment: SHERD_LOG has a value that makes no sense\n"
+            "  SHERD_LOG: \"loud\"\n"
+            "  help: SHERD_LOG=info\n");
+  EXPECT_EQ(refused("RANK=0"),
+            "init: WORLD_SIZE is not set\n"
+            "  set: RANK (torchrun's variables)\n"
+            "  help: start the program with `sherd run -n 4 -- ./program`, or unset RANK and WORLD_SIZE\n");
+}
+
+TEST(ProcessesTest, WithoutALauncherThereIsOneRank) {
+  const auto result = run_command({"env", "SHERD_TIMEOUT=0.5", kFailing});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.out, "");
+}
+
+}  // namespace
+}  // namespace sherd

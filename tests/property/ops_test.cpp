@@ -1,0 +1,169 @@
+// For every operator, mesh and placement: full_tensor(op(distribute(x))) equals op(x), and so do the gradients.
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <random>
+
+#include "property/distribute_any.h"
+#include "property/op_samples.h"
+
+namespace sherd::testing {
+namespace {
+
+// Lists of placements, one per input; all of them where they are few, a fixed random choice otherwise.
+std::vector<std::vector<Placements>> combinations(const OpSample& sample, const Mesh& mesh, size_t most) {
+  std::vector<std::vector<Placements>> choices;
+  size_t total = 1;
+  for (const at::Tensor& input : sample.inputs) {
+    const bool partial = input.is_floating_point();
+    choices.push_back(all_placements(mesh, input.dim(), partial));
+    total *= choices.back().size();
+  }
+  std::vector<std::vector<Placements>> result;
+  std::mt19937 random(7);
+  for (size_t k = 0; k < std::min(total, most); ++k) {
+    size_t index = total <= most ? k : random() % total;
+    std::vector<Placements> one;
+    for (const auto& choice : choices) {
+      one.push_back(choice[index % choice.size()]);
+      index = total <= most ? index / choice.size() : random();
+    }
+    result.push_back(std::move(one));
+  }
+  return result;
+}
+
+std::string text(const OpSample& sample, const Mesh& mesh, const std::vector<Placements>& placements) {
+  std::string result = sample.name + " on " + to_string(mesh) + ":";
+  for (size_t i = 0; i < placements.size(); ++i) {
+    result += " " + to_string(sample.inputs[i].sizes().vec()) + to_string(placements[i]);
+  }
+  return result;
+}
+
+std::string difference(const at::Tensor& got, const at::Tensor& expected, double tolerance) {
+  if (got.sizes() != expected.sizes()) return "sizes " + to_string(got.sizes().vec());
+  if (got.scalar_type() != expected.scalar_type()) return "another dtype";
+  if (got.numel() == 0) return "";
+  const at::Tensor a = got.to(torch::kDouble);
+  const at::Tensor b = expected.to(torch::kDouble);
+  if (torch::allclose(a, b, tolerance, tolerance, /*equal_nan=*/true)) return "";
+  return "largest difference " + std::to_string((a - b).abs().max().item<double>());
+}
+
+at::Tensor weights_for(const at::Tensor& output) {
+  return torch::arange(output.numel(), torch::kDouble).remainder(5).sub(2).view(output.sizes());
+}
+
+// The gradients of the sum of all differentiable outputs, each element with a weight of its own.
+std::vector<at::Tensor> gradients(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs) {
+  at::Tensor loss;
+  for (const at::Tensor& output : outputs) {
+    if (!output.is_floating_point() || !output.requires_grad()) continue;
+    const at::Tensor term = (output * weights_for(output)).sum();
+    loss = loss.defined() ? loss + term : term;
+  }
+  for (const at::Tensor& input : inputs) input.mutable_grad() = at::Tensor();
+  if (loss.defined()) loss.backward();
+  std::vector<at::Tensor> grads;
+  for (const at::Tensor& input : inputs) grads.push_back(input.grad());
+  return grads;
+}
+
+std::vector<at::Tensor> leaves(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& tensor : tensors) {
+    result.push_back(tensor.detach());
+    if (tensor.is_floating_point()) result.back().requires_grad_(true);
+  }
+  return result;
+}
+
+struct Failures {
+  std::mutex mutex;
+  std::vector<std::string> texts;
+  void add(std::string text) {
+    const std::lock_guard lock(mutex);
+    texts.push_back(std::move(text));
+  }
+};
+
+void check_one(const OpSample& sample, const DeviceMesh& mesh, const std::vector<Placements>& placements,
+               const std::vector<at::Tensor>& expected, const std::vector<at::Tensor>& expected_grads,
+               Failures& failures) {
+  const std::string what = text(sample, mesh.mesh(), placements);
+  try {
+    std::vector<at::Tensor> inputs;
+    for (size_t i = 0; i < sample.inputs.size(); ++i) {
+      inputs.push_back(distribute_any(sample.inputs[i], mesh, placements[i]));
+    }
+    inputs = leaves(inputs);
+    const std::vector<at::Tensor> outputs = sample.run(inputs);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const at::Tensor whole = is_dtensor(outputs[i]) ? full_tensor(outputs[i].detach()) : outputs[i];
+      const std::string wrong = difference(whole, expected[i], sample.tolerance);
+      if (!wrong.empty()) {
+        failures.add(what + ": output " + std::to_string(i) + " (" + to_string(outputs[i]) + "): " + wrong);
+        return;
+      }
+    }
+    if (!sample.differentiable) return;
+    const std::vector<at::Tensor> grads = gradients(outputs, inputs);
+    for (size_t i = 0; i < grads.size(); ++i) {
+      if (!expected_grads[i].defined() && !grads[i].defined()) continue;
+      if (!grads[i].defined()) {
+        failures.add(what + ": no gradient of input " + std::to_string(i));
+        return;
+      }
+      Placements wanted = placements[i];
+      for (Placement& p : wanted) {
+        if (is_partial(p)) p = Replicate();
+      }
+      if (!(placements_of(grads[i]) == wanted)) {
+        failures.add(what + ": gradient " + std::to_string(i) + " is " + to_string(grads[i]));
+      }
+      const at::Tensor dense = expected_grads[i].defined() ? expected_grads[i] : torch::zeros_like(sample.inputs[i]);
+      const std::string wrong = difference(full_tensor(grads[i]), dense, sample.tolerance);
+      if (!wrong.empty()) failures.add(what + ": gradient " + std::to_string(i) + ": " + wrong);
+    }
+  } catch (const c10::DistBackendError&) {
+    throw;
+  } catch (const std::exception& error) {
+    failures.add(what + ": threw " + std::string(error.what()).substr(0, 400));
+  }
+}
+
+class EveryOp : public ::testing::TestWithParam<OpSample> {};
+
+TEST_P(EveryOp, EqualsDenseUnderEveryPlacement) {
+  const OpSample& sample = GetParam();
+  const std::vector<at::Tensor> dense = leaves(sample.inputs);
+  const std::vector<at::Tensor> expected = sample.run(dense);
+  const std::vector<at::Tensor> grads =
+      sample.differentiable ? gradients(expected, dense) : std::vector<at::Tensor>(dense.size());
+  for (const char* mesh_text : {"[a=2]", "[a=3]", "[a=2, b=2]"}) {
+    const Mesh shape = parse_mesh(mesh_text);
+    Failures failures;
+    spawn(static_cast<int>(shape.size()), [&](World& world) {
+      const DeviceMesh mesh("cpu", shape);
+      Failures mine;
+      for (const auto& placements : combinations(sample, shape, shape.ndim() == 1 ? 60 : 40)) {
+        check_one(sample, mesh, placements, expected, grads, mine);
+      }
+      if (world.rank() == 0) {
+        for (auto& text : mine.texts) failures.add(std::move(text));
+      } else if (failures.texts.empty()) {
+        for (auto& text : mine.texts) failures.add("rank " + std::to_string(world.rank()) + ": " + std::move(text));
+      }
+    }, {.timeout = std::chrono::seconds(60)});
+    for (size_t i = 0; i < std::min<size_t>(failures.texts.size(), 4); ++i) ADD_FAILURE() << failures.texts[i];
+    if (failures.texts.size() > 4) ADD_FAILURE() << "and " << failures.texts.size() - 4 << " more";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, EveryOp, ::testing::ValuesIn(op_samples()),
+                         [](const ::testing::TestParamInfo<OpSample>& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace sherd::testing

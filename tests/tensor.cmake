@@ -1,0 +1,2 @@
+sherd_test(ops_test LABEL property LINK sherd TIMEOUT 600
+  SOURCES property/ops_test.cpp property/op_samples.cpp property/distribute_any.cpp)
