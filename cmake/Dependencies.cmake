@@ -17,6 +17,15 @@ if(SHERD_BENCH)
   find_package(benchmark REQUIRED)
 endif()
 
+# Optional: checksums.
+find_path(XXHASH_INCLUDE_DIR xxhash.h)
+find_library(XXHASH_LIBRARY xxhash)
+if(XXHASH_INCLUDE_DIR AND XXHASH_LIBRARY)
+  add_library(sherd_xxhash INTERFACE)
+  target_include_directories(sherd_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE_DIR})
+  target_link_libraries(sherd_xxhash INTERFACE ${XXHASH_LIBRARY})
+endif()
+
 if(SHERD_TORCH_ROOMS)
   include(FindLibtorch)
 endif()

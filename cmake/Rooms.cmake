@@ -26,11 +26,7 @@ endfunction()
 
 function(sherd_add_rooms)
   foreach(room IN LISTS ARGN)
-    if(EXISTS ${PROJECT_SOURCE_DIR}/src/${room}/CMakeLists.txt)
-      add_subdirectory(${PROJECT_SOURCE_DIR}/src/${room})
-    else()
-      message(WARNING "room ${room} is not there yet")
-    endif()
+    add_subdirectory(${PROJECT_SOURCE_DIR}/src/${room})
   endforeach()
 endfunction()
 

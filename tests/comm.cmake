@@ -18,3 +18,7 @@ if(SHERD_TORCH_ROOMS)
   sherd_test(processes_test LABEL multiprocess LINK core SOURCES multiprocess/processes_test.cpp)
   add_dependencies(processes_test sherd_command collectives_program failing_program)
 endif()
+
+sherd_test(comm_test LABEL unit LINK sherd
+  SOURCES unit/comm/backend_config_test.cpp unit/comm/device_mesh_test.cpp unit/comm/recorder_test.cpp
+          unit/comm/world_test.cpp)

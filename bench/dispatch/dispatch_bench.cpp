@@ -166,8 +166,11 @@ int main(int argc, char** argv) {
     if (*instructions) print_instructions(mesh, options);
     if (*miss) print_miss(mesh, options);
     if (*one) loop(mesh, options);
+    return 0;
+  } catch (const c10::Error& error) {
+    fmt::print(stderr, "bench_dispatch: {}\n", error.what_without_backtrace());
   } catch (const std::exception& error) {
     fmt::print(stderr, "bench_dispatch: {}\n", error.what());
-    return 1;
   }
+  return 1;
 }

@@ -3,6 +3,7 @@
 
 #include <c10/core/Device.h>
 
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,6 +62,9 @@ class DeviceMesh {
   /// flatten() gave to meshes of this root are found too.
   DeviceMesh operator[](std::string_view axis) const;
   DeviceMesh operator[](const std::vector<std::string>& axes) const;
+  DeviceMesh operator[](std::initializer_list<std::string_view> axes) const {  // mesh[{"dp", "tp"}]
+    return (*this)[std::vector<std::string>(axes.begin(), axes.end())];
+  }
   /// All axes as one, called `name`; "dp_tp" where none is given.
   DeviceMesh flatten(std::string name = {}) const;
   /// One axis as several.

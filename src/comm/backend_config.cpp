@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <sstream>
 
 #include "comm/errors.h"
 
@@ -39,23 +38,26 @@ c10::DeviceType parse_device_type(std::string_view operation, std::string_view t
 }
 
 BackendConfig BackendConfig::parse(const std::string& text) {
+  const auto twice = [&](const std::string& what) {
+    throw_value_error(ErrorText("backend", what + " given two backends").fact("text", "\"" + text + "\"").help(kHelp));
+  };
   BackendConfig config;
   config.text_ = text;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, ',');) {
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    begin = end + 1;
     const size_t colon = part.find(':');
     if (colon == std::string::npos) {
+      if (!config.for_all_.empty()) twice("all devices are");
       config.for_all_ = checked_backend(part, text);
-    } else {
-      const c10::DeviceType device = parse_device_type("backend", part.substr(0, colon));
-      for (const auto& [earlier, name] : config.by_device_) {
-        if (earlier != device) continue;
-        throw_value_error(ErrorText("backend", c10::DeviceTypeName(device, true) + " is given two backends")
-                              .fact("text", "\"" + text + "\"")
-                              .help(kHelp));
-      }
-      config.by_device_.emplace_back(device, checked_backend(part.substr(colon + 1), text));
+      continue;
     }
+    const c10::DeviceType device = parse_device_type("backend", part.substr(0, colon));
+    for (const auto& [earlier, name] : config.by_device_) {
+      if (earlier == device) twice(c10::DeviceTypeName(device, true) + " is");
+    }
+    config.by_device_.emplace_back(device, checked_backend(part.substr(colon + 1), text));
   }
   return config;
 }

@@ -36,7 +36,7 @@ std::terminate_handler earlier_terminate = nullptr;
     if (world->link().keeps_store) {
       // The others notice when the connections close. Closing may wait for a call under way: not in this thread.
       std::thread([world] { world->close(); }).detach();
-      world->link().wait_for_the_others();
+      world->link().wait_until_done();
     }
   }
   if (earlier_terminate != nullptr) earlier_terminate();
@@ -47,7 +47,7 @@ std::terminate_handler earlier_terminate = nullptr;
 void leave() {
   const Link& link = process_world->link();
   link.post_end();
-  if (link.keeps_store) link.wait_for_the_others();
+  if (link.keeps_store) link.wait_until_done();
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -93,22 +93,29 @@ void wait_for_all(const Link& link, const std::string& where) {
   try {
     link.store->wait(keys, link.timeout);
     return;
-  } catch (const c10::Error&) {  // said below, with names
+  } catch (const std::exception&) {  // said below, with names
   }
+  const auto refuse = [&](const std::string& problem) {
+    detail::throw_comm_error(
+        ErrorText("init", problem)
+            .fact("world", fmt::format("{}, this is rank {}", detail::rank_count(link.size), link.rank))
+            .fact("address", where)
+            .fact("waited", detail::seconds_text(link.timeout))
+            .help("start the missing ranks; SHERD_TIMEOUT=600 waits longer"));
+  };
   std::vector<int64_t> missing;
   try {
     for (int rank = 0; rank < link.size; ++rank) {
       if (!link.store->check({key(rank)})) missing.push_back(rank);
     }
-  } catch (const c10::Error&) {
-    missing = {0};
+    if (missing.empty()) return;  // at the last moment
+    link.trouble->add(missing);
+    link.post_done();
+  } catch (const std::exception&) {
+    refuse("rank 0, which keeps the store of the world, is gone");
   }
-  detail::throw_comm_error(
-      ErrorText("init", detail::missing_problem(missing))
-          .fact("world", fmt::format("{}, this is rank {}", detail::rank_count(link.size), link.rank))
-          .fact("address", where)
-          .fact("waited", detail::seconds_text(link.timeout))
-          .help("start the missing ranks; SHERD_TIMEOUT=600 waits longer"));
+  if (link.keeps_store) link.wait_until_done();
+  refuse(detail::missing_problem(missing));
 }
 
 std::shared_ptr<detail::WorldState> join(const WorldOptions& options) {

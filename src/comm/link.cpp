@@ -42,7 +42,7 @@ bool closed_by_peer(const std::string& cause) {
 }  // namespace
 
 void Link::post_failure(const std::string& message) const {
-  *broken = true;
+  trouble->add();
   if (store) {
     try {
       store->compareSet(kFailureKey, {}, bytes(fmt::format("{} {}", rank, message)));
@@ -66,32 +66,34 @@ void Link::post_end() const {
   if (!store || size == 1) return;
   try {
     store->set(end_key(rank), bytes("ended"));
-    store->set(done_key(rank), bytes("done"));
+    post_done();
   } catch (const std::exception&) {  // as above
   }
 }
 
-void Link::wait_for_the_others() const {
+void Link::post_done() const { store->set(done_key(rank), bytes("done")); }
+
+void Link::wait_until_done() const {
   std::vector<std::string> keys;
   for (int r = 0; r < size; ++r) {
-    if (r != rank) keys.push_back(done_key(r));
+    if (r != rank && !trouble->lost(r)) keys.push_back(done_key(r));
   }
   try {
-    store->wait(keys, *broken ? kGrace : timeout);
+    if (!keys.empty()) store->wait(keys, trouble->any() ? kGrace : timeout);
   } catch (const std::exception&) {  // one of them died, or takes longer than it may
   }
 }
 
 std::string Link::explain_broken_call(const char* operation, const std::vector<int64_t>& ranks,
                                       const std::string& group, const std::string& cause) const {
-  *broken = true;
+  trouble->add();
   const auto say = [&](const std::string& problem, const char* help) {
     return ErrorText(operation, problem).fact("group", group).fact("cause", brief(cause)).help(help).str();
   };
   if (!store) return say("the transport broke", "see what the transport says");
   try {
     std::string text = look_around(operation, ranks, group, brief(cause));
-    store->set(done_key(rank), bytes("done"));
+    post_done();
     return text;
   } catch (const std::exception&) {
     return say("rank 0, which keeps the store of the world, is gone", "look at the output of rank 0");
@@ -122,6 +124,7 @@ std::string Link::look_around(const char* operation, const std::vector<int64_t>&
     if (missing.empty()) break;
     std::this_thread::sleep_for(kPoll);
   } while (std::chrono::steady_clock::now() < end);
+  trouble->add(missing);
   const auto say = [&](const std::string& problem, const char* help) {
     return ErrorText(operation, problem).fact("group", group).fact("cause", cause).help(help).str();
   };

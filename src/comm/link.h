@@ -1,10 +1,11 @@
 #pragma once
 // What joins a rank to the others of its world: the store they share, and how a failure reaches them.
 
-#include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
@@ -13,6 +14,30 @@
 #include "comm/thread_hub.h"
 
 namespace sherd::detail {
+
+/// What this rank knows of things that went wrong. All methods may be called from any thread.
+class Trouble {
+ public:
+  /// Something did; `lost` ranks are not there any more.
+  void add(const std::vector<int64_t>& lost = {}) {
+    const std::lock_guard lock(mutex_);
+    any_ = true;
+    lost_.insert(lost.begin(), lost.end());
+  }
+  bool any() const {
+    const std::lock_guard lock(mutex_);
+    return any_;
+  }
+  bool lost(int64_t rank) const {
+    const std::lock_guard lock(mutex_);
+    return lost_.count(rank) > 0;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  bool any_ = false;
+  std::set<int64_t> lost_;
+};
 
 struct Link {
   int rank = 0;
@@ -24,7 +49,7 @@ struct Link {
   c10::intrusive_ptr<c10d::Store> store;  // null in a fake world
   std::shared_ptr<ThreadHubs> hubs;       // where the ranks are threads of one process
   bool keeps_store = false;               // the store dies with this process
-  std::shared_ptr<std::atomic<bool>> broken = std::make_shared<std::atomic<bool>>(false);  // a call has failed
+  std::shared_ptr<Trouble> trouble = std::make_shared<Trouble>();
 
   /// Leaves the message where the other ranks look when something goes wrong. The first one counts.
   void post_failure(const std::string& message) const;
@@ -32,9 +57,11 @@ struct Link {
   std::optional<std::pair<int64_t, std::string>> find_failure() const;
   /// Tells the others that this rank makes no more calls.
   void post_end() const;
-  /// Called where the store is about to die with this process: waits until the other ranks have ended or have learnt
-  /// what went wrong. A moment at most where something did, else the timeout.
-  void wait_for_the_others() const;
+  /// Tells the rank that keeps the store that this one needs it no more.
+  void post_done() const;
+  /// Called where the store is about to die with this process: waits until the others need it no more. A moment at
+  /// most where something went wrong, else the timeout.
+  void wait_until_done() const;
 
   /// Called by a rank whose transport broke, `cause` being what it said: waits a moment for what the others say and
   /// returns the whole error text for `operation` on the group of `ranks`.

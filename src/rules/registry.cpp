@@ -43,8 +43,10 @@ const Table& builtin() {
         for (const std::string_view op : words(row.ops)) result[op].rows.push_back(&row);
       }
     }
-    for (const FunctionRow& row : view_functions()) {
-      for (const std::string_view op : words(row.ops)) result[op].function = row.function;
+    for (const auto rows : {view_functions(), network_functions(), factory_functions()}) {
+      for (const FunctionRow& row : rows) {
+        for (const std::string_view op : words(row.ops)) result[op].function = row.function;
+      }
     }
     return result;
   }();

@@ -50,5 +50,7 @@ struct FunctionRow {
   RuleFunction function;
 };
 std::span<const FunctionRow> view_functions();
+std::span<const FunctionRow> network_functions();
+std::span<const FunctionRow> factory_functions();
 
 }  // namespace sherd::rules

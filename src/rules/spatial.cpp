@@ -5,7 +5,11 @@ namespace sherd::rules {
 std::span<const Row> spatial_rows() {
   // clang-format off
   static constexpr Row kRows[] = {
-      {"convolution", "n c *, o c *, + -> n o *  | whole n c o"},
+      {"max_pool2d_with_indices", "n c h w -> n c p q, n c p q  | whole h w p q"},
+      {"avg_pool2d _adaptive_avg_pool2d", "n c h w -> n c p q  | whole h w p q"},
+      {"avg_pool2d_backward", "n c p q, n c h w -> n c h w  | whole h w p q"},
+      {"max_pool2d_with_indices_backward", "n c p q, n c h w, n c p q -> n c h w  | whole h w p q"},
+      {"_adaptive_avg_pool2d_backward", "n c p q, n c h w -> n c h w  | whole h w p q"},
   };
   // clang-format on
   return kRows;

@@ -3,50 +3,11 @@
 #include <algorithm>
 #include <numeric>
 
+#include "rules/builder.h"
 #include "rules/registry.h"
 
 namespace sherd::rules {
 namespace {
-
-// A rule being built: factors are made once and put on the dims of inputs and outputs.
-class Builder {
- public:
-  explicit Builder(const OpCall& call) : call_(call) {
-    for (const TensorArgument& tensor : call.tensors) {
-      BoundOperand operand;
-      operand.dims.resize(tensor.shape.size());
-      operand.unused = !tensor.present;
-      rule.inputs.push_back(std::move(operand));
-    }
-  }
-
-  int16_t factor(int64_t size, FactorKind kind = FactorKind::pass) {
-    rule.factors.push_back({size, kind, ReduceOp::sum});
-    return static_cast<int16_t>(rule.factors.size() - 1);
-  }
-  BoundOperand& output(size_t ndim) {
-    BoundOperand operand;
-    operand.dims.resize(ndim);
-    rule.outputs.push_back(std::move(operand));
-    return rule.outputs.back();
-  }
-  const Dims& shape(size_t input = 0) const { return call_.tensors[input].shape; }
-  /// The size argument called `name` becomes the local size of the first output.
-  void localize(std::string_view name) {
-    if (const PlainArgument* argument = call_.find(name)) rule.sizes.push_back({argument->argument, 0});
-  }
-  std::optional<BoundRule> linear() {
-    rule.linear = {1};
-    return std::move(rule);
-  }
-
-  BoundRule rule;
-
- private:
-  const OpCall& call_;
-};
-
-int64_t wrapped(int64_t dim, int64_t ndim) { return dim < 0 ? dim + ndim : dim; }
 
 // Every input dim goes to output dim to[d]; -1: it vanishes (its size is 1, or it is whole).
 std::optional<BoundRule> rearrange(const OpCall& call, const Dims& to, size_t output_ndim) {

@@ -9,6 +9,7 @@
 #include "tensor/dispatch.h"
 #include "tensor/meta.h"
 #include "tensor/move.h"
+#include "tensor/padding.h"
 #include "tensor/switches.h"
 
 namespace sherd::detail {
@@ -69,6 +70,8 @@ class Execution {
     for (const IntEdit& edit : plan_.int_edits) stack_[base_ + static_cast<size_t>(edit.argument)] = edit.value;
     if (plan_.kernel != nullptr) {
       plan_.kernel(op_, plan_, stack_);
+    } else if (plan_.pads) {
+      call_padded(op_, info_, plan_, stack_);
     } else {
       op_.callBoxed(stack_);
     }

@@ -1,7 +1,10 @@
 #include "tensor/local_kernels.h"
 
+#include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/embedding_dense_backward.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/squeeze.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -65,11 +68,42 @@ void squeeze_whole_dims(const c10::OperatorHandle& op, const OpPlan& plan, Stack
   stack.emplace_back(at::squeeze(local, plan.dims));
 }
 
+// new_empty_strided(self, size, stride, ...): the order of dims in memory that the strides ask for.
+void new_empty_strided(const c10::OperatorHandle& op, const OpPlan& plan, Stack& stack) {
+  const size_t base = stack.size() - op.schema().arguments().size();
+  const Dims size = stack[base + 1].toIntVector();
+  const Dims stride = stack[base + 2].toIntVector();
+  const OutputPlan& output = plan.outputs.front();
+  Dims whole = size;
+  for (size_t d = 0; d < whole.size(); ++d) {
+    if (output.sizes[d] != -1) whole[d] = output.sizes[d];
+  }
+  stack[base + 2] = strides_like(size, whole, stride);
+  op.callBoxed(stack);
+}
+
+// The choice between attention kernels must be the same on every rank, whatever its part: it is made for tensors of
+// one batch and one head.
+void fused_sdp_choice(const c10::OperatorHandle& op, const OpPlan&, Stack& stack) {
+  const size_t base = stack.size() - op.schema().arguments().size();
+  for (size_t i = 0; i < 4; ++i) {
+    c10::IValue& value = stack[base + i];
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    const at::Tensor tensor = value.toTensor();
+    Dims sizes = tensor.sizes().vec();
+    for (size_t d = 0; d + 2 < sizes.size(); ++d) sizes[d] = 1;
+    value = at::empty(sizes, tensor.options());
+  }
+  op.callBoxed(stack);
+}
+
 }  // namespace
 
 LocalKernel local_kernel_for(const OpInfo& info, const OpPlan&, bool masked) {
   const std::string base = rules::base_name(info.name);
   if (base == "aten::squeeze") return squeeze_whole_dims;
+  if (base == "aten::new_empty_strided") return new_empty_strided;
+  if (base == "aten::_fused_sdp_choice") return fused_sdp_choice;
   if (!masked) return nullptr;
   if (base == "aten::embedding") return masked_embedding;
   if (base == "aten::embedding_dense_backward") return masked_embedding_backward;

@@ -96,6 +96,7 @@ class PlanMaker {
 
   std::unique_ptr<OpPlan> run() {
     for (const Operand& operand : operands_) {
+      if (operand.meta != nullptr) plan_->specs.push_back(operand.meta->spec);
       plan::InputTensor input;
       input.placements.assign(static_cast<size_t>(mesh_.ndim()), Replicate());
       if (operand.tensor.defined()) {
@@ -123,6 +124,7 @@ class PlanMaker {
  private:
   // The placements that an in-place operator should keep: those of the one tensor that it writes.
   std::optional<Placements> kept() const {
+    if (info_.is_inplace_view) return std::nullopt;
     for (const Operand& operand : operands_) {
       if (info_.arguments[operand.argument].written && operand.meta != nullptr) return operand.meta->spec->placements;
     }
@@ -134,6 +136,9 @@ class PlanMaker {
     auto choice = keep ? plan::propagate(rule, mesh_.mesh(), inputs_, keep) : std::nullopt;
     if (!choice) choice = plan::propagate(rule, mesh_.mesh(), inputs_);
     for (size_t i = 0; i < inputs_.size(); ++i) add_input(i, choice->inputs[i]);
+    if (rule.outputs.empty()) {
+      plan_->outputs.push_back({Placements(static_cast<size_t>(mesh_.ndim()), Replicate()), {}, nullptr, {}});
+    }
     for (size_t o = 0; o < rule.outputs.size(); ++o) {
       OutputPlan output;
       output.placements = choice->outputs[o];
@@ -158,6 +163,26 @@ class PlanMaker {
     if (choice->masked) find_mask(rule);
     if (rules::base_name(info_.name) == "aten::squeeze") plan_->dims = squeezed_dims();
     plan_->kernel = local_kernel_for(info_, *plan_, choice->masked);
+    plan_->pads = must_pad(rule);
+    for (const rules::BoundOperand& input : rule.inputs) plan_->adds |= input.added && !input.unused;
+  }
+
+  // Many operators refuse a tensor without rows, or crash on it. Element-wise ones and views do not.
+  bool must_pad(const BoundRule& rule) const {
+    if (!mesh_.coordinate() || info_.is_pointwise || info_.writes || info_.is_view || plan_->kernel != nullptr ||
+        !plan_->edits.empty()) {
+      return false;
+    }
+    for (const rules::BoundOperand& output : rule.outputs) {
+      if (!output.same_for.empty()) return false;
+    }
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (!operands_[i].tensor.defined() || numel(inputs_[i].shape) == 0) continue;
+      if (numel(local_shape({mesh_.mesh(), inputs_[i].shape, plan_->inputs[i].to}, *mesh_.coordinate())) == 0) {
+        return true;
+      }
+    }
+    return false;
   }
 
   void add_input(size_t i, const Placements& to) {

@@ -75,6 +75,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& op) {
       }
     }
     return_of.push_back(same);
+    is_view |= result.alias_info() != nullptr && !result.alias_info()->isWrite();
   }
   is_pointwise = op.hasTag(at::Tag::pointwise);
   rewrite = rewrite_for(name, overload);

@@ -46,6 +46,7 @@ struct IntEdit {
 
 struct OpPlan {
   std::optional<DeviceMesh> mesh;
+  std::vector<SpecPtr> specs;       // of the call's tensors: a plan is found by their addresses, so it keeps them
   std::vector<InputPlan> inputs;    // one per tensor of the call, lists laid flat
   std::vector<OutputPlan> outputs;  // the last one speaks for all further results
   std::vector<SizeEdit> edits;
@@ -54,6 +55,8 @@ struct OpPlan {
   bool any_moves = false;
   bool no_rule = false;       // runs whole on every rank
   bool writes_back = false;   // a written argument was moved: its new value goes back to where it came from
+  bool pads = false;          // this rank has no rows, and the operator may not know what to do with none
+  bool adds = false;          // an operand is added in (a bias): it counts even where the rest is padding
   bool broadcasts = false;    // drawn at random: replicas take the values of the first
   int64_t bytes = 0;
   Dims dims;                  // of squeeze: the dims that go

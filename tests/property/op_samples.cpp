@@ -39,6 +39,21 @@ void add_pointwise(std::vector<OpSample>& all) {
   all.push_back(unary("gelu_empty", [](auto& x) { return torch::gelu(x); }, ints({0, 3})));
 }
 
+// In-place operators on something that is not a leaf.
+void add_in_place(std::vector<OpSample>& all) {
+  all.push_back(unary("mul_in_place", [](auto& x) { return (x * 1).mul_(3); }));
+  all.push_back(binary("add_in_place", [](auto& x, auto& y) { return (x * 1).add_(y, 2); }, ints({4, 5}), ints({5}, 1)));
+  all.push_back(unary("relu_in_place", [](auto& x) { return (x * 1).relu_(); }));
+  all.push_back(unary("fill_in_place", [](auto& x) { return (x * 1).fill_(2.5) + x; }));
+  all.push_back(unary("zero_in_place", [](auto& x) { return (x * 1).zero_() + x; }));
+  all.push_back(binary("copy_in_place", [](auto& x, auto& y) { return (x * 1).copy_(y); }, ints({4, 5}), ints({4, 5}, 1)));
+  all.push_back(unary("transpose_in_place", [](auto& x) { return (x * 1).t_() * 2; }));
+  all.push_back(unary("masked_fill", [](auto& x) { return x.masked_fill(x > 1, 7); }));
+  all.push_back(unary("item", [](auto& x) { return torch::full({2}, x.sum().template item<double>()).to(torch::kDouble); }));
+  all.push_back(unary("any_then_sum", [](auto& x) { return (x > 2).any(0).sum(); }));
+  all.push_back(unary("ones_like", [](auto& x) { return torch::ones_like(x) + x; }));
+}
+
 void add_contractions(std::vector<OpSample>& all) {
   all.push_back(binary("mm", [](auto& x, auto& y) { return torch::mm(x, y); }, ints({4, 5}), ints({5, 3}, 1)));
   all.push_back(binary("bmm", [](auto& x, auto& y) { return torch::bmm(x, y); }, ints({2, 3, 4}), ints({2, 4, 5}, 1)));
@@ -83,6 +98,27 @@ void add_networks(std::vector<OpSample>& all) {
   all.push_back({"layer_norm", {ints({4, 6}), ints({6}, 1), ints({6}, 2)}, [](const Tensors& t) {
                    return Tensors{torch::layer_norm(t[0], {6}, t[1], t[2])};
                  }});
+  all.push_back({"layer_norm_3d", {ints({2, 3, 4}), ints({4}, 1), ints({4}, 2)}, [](const Tensors& t) {
+                   return Tensors{torch::layer_norm(t[0], {4}, t[1], t[2])};
+                 }});
+  all.push_back({"attention", {ints({2, 4, 3, 2}), ints({2, 4, 3, 2}, 1), ints({2, 4, 3, 2}, 2)}, [](const Tensors& t) {
+                   return Tensors{at::scaled_dot_product_attention(t[0], t[1], t[2], {}, 0.0, true)};
+                 }});
+  all.push_back({"conv2d", {ints({4, 3, 5, 5}), ints({6, 3, 3, 3}, 1), ints({6}, 2)}, [](const Tensors& t) {
+                   return Tensors{torch::conv2d(t[0], t[1], t[2])};
+                 }});
+  all.push_back({"conv1d_grouped", {ints({3, 4, 6}), ints({4, 2, 3}, 1)}, [](const Tensors& t) {
+                   return Tensors{torch::conv1d(t[0], t[1], at::Tensor(), at::IntArrayRef{1}, at::IntArrayRef{0}, at::IntArrayRef{1}, 2)};
+                 }});
+  all.push_back({"batch_norm", {ints({4, 3, 5}), ints({3}, 1), ints({3}, 2)}, [](const Tensors& t) {
+                   return Tensors{torch::batch_norm(t[0], t[1], t[2], {}, {}, true, 0.1, 1e-5, false)};
+                 }, 1e-8});
+  all.push_back(unary("max_pool2d", [](auto& x) { return torch::max_pool2d(x, 2); }, ints({2, 3, 4, 4})));
+  all.push_back(binary("mse_loss", [](auto& x, auto& y) { return torch::mse_loss(x, y); }, ints({4, 5}), ints({4, 5}, 1)));
+  all.push_back({"cross_entropy_ignore", {ints({5, 4}), index({5}, 4)}, [](const Tensors& t) {
+                   namespace F = torch::nn::functional;
+                   return Tensors{F::cross_entropy(t[0], t[1], F::CrossEntropyFuncOptions().ignore_index(1))};
+                 }});
   all.push_back({"cross_entropy", {ints({4, 5}), index({4}, 5)}, [](const Tensors& t) {
                    return Tensors{torch::nn::functional::cross_entropy(t[0], t[1])};
                  }});
@@ -93,6 +129,7 @@ void add_networks(std::vector<OpSample>& all) {
 std::vector<OpSample> op_samples() {
   std::vector<OpSample> all;
   add_pointwise(all);
+  add_in_place(all);
   add_contractions(all);
   add_reductions(all);
   add_views(all);

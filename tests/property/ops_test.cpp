@@ -156,14 +156,14 @@ TEST_P(EveryOp, EqualsDenseUnderEveryPlacement) {
       } else if (failures.texts.empty()) {
         for (auto& text : mine.texts) failures.add("rank " + std::to_string(world.rank()) + ": " + std::move(text));
       }
-    }, {.timeout = std::chrono::seconds(60)});
+    }, {.timeout = std::chrono::seconds(15)});
     for (size_t i = 0; i < std::min<size_t>(failures.texts.size(), 4); ++i) ADD_FAILURE() << failures.texts[i];
     if (failures.texts.size() > 4) ADD_FAILURE() << "and " << failures.texts.size() - 4 << " more";
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, EveryOp, ::testing::ValuesIn(op_samples()),
-                         [](const ::testing::TestParamInfo<OpSample>& info) { return info.param.name; });
+                         [](const ::testing::TestParamInfo<OpSample>& sample) { return sample.param.name; });
 
 }  // namespace
 }  // namespace sherd::testing

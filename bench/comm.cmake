@@ -1,0 +1,1 @@
+sherd_bench(spawn LINK sherd SOURCES spawn_bench.cpp)

@@ -1,0 +1,2 @@
+sherd_example(demo)
+sherd_example(lesson_01_mesh)

@@ -1,0 +1,248 @@
+// The larger operators of neural networks, whose rules depend on their arguments: normalisations, convolution,
+// attention, lookups.
+
+#include <algorithm>
+
+#include "rules/builder.h"
+#include "rules/registry.h"
+
+namespace sherd::rules {
+namespace {
+
+// Factors for the dims of an input before the last `trailing`; these are reduced in outputs that lack them.
+std::vector<int16_t> leading_factors(Builder& builder, size_t input, size_t trailing) {
+  std::vector<int16_t> factors;
+  const Dims& shape = builder.shape(input);
+  for (size_t d = 0; d + trailing < shape.size(); ++d) factors.push_back(builder.factor(shape[d], FactorKind::reduce));
+  return factors;
+}
+
+void put(BoundOperand& operand, const std::vector<int16_t>& factors) {
+  for (size_t d = 0; d < factors.size() && d < operand.dims.size(); ++d) operand.dims[d] = {factors[d]};
+}
+
+// native_layer_norm(input, normalized_shape, weight, bias, eps) -> output, mean, rstd; _fused_rms_norm without bias.
+std::optional<BoundRule> layer_norm(const OpCall& call) {
+  const auto normalized = call.list("normalized_shape");
+  if (!normalized) return std::nullopt;
+  Builder builder(call);
+  const auto factors = leading_factors(builder, 0, normalized->size());
+  put(builder.rule.inputs[0], factors);
+  for (int i = 0; i < call.num_outputs; ++i) put(builder.output(builder.shape().size()), factors);
+  return builder.done();
+}
+
+// (grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask) -> grads of input, weight, bias.
+std::optional<BoundRule> layer_norm_backward(const OpCall& call) {
+  const auto normalized = call.list("normalized_shape");
+  if (!normalized) return std::nullopt;
+  Builder builder(call);
+  const size_t ndim = builder.shape().size();
+  const auto factors = leading_factors(builder, 0, normalized->size());
+  for (size_t i = 0; i < call.tensors.size(); ++i) {
+    if (builder.present(i) && builder.shape(i).size() == ndim && ndim > normalized->size()) {
+      put(builder.rule.inputs[i], factors);
+    }
+  }
+  put(builder.output(ndim), factors);
+  for (int i = 1; i < call.num_outputs; ++i) builder.output(normalized->size());
+  return builder.done();
+}
+
+struct Convolution {
+  bool grouped = false;
+  bool transposed = false;
+};
+
+Convolution convolution_kind(const OpCall& call) {
+  return {call.integer("groups", 1) != 1, call.integer("transposed", 0) != 0};
+}
+
+// convolution(input, weight, bias, ...): batch and output channels are free, input channels are summed over.
+std::optional<BoundRule> convolution(const OpCall& call) {
+  const Convolution kind = convolution_kind(call);
+  Builder builder(call);
+  const Dims& input = builder.shape(0);
+  const Dims& weight = builder.shape(1);
+  if (input.size() < 3 || input.size() != weight.size()) return std::nullopt;
+  BoundOperand& output = builder.output(input.size());
+  const int16_t batch = builder.factor(input[0]);
+  builder.rule.inputs[0].dims[0] = {batch};
+  output.dims[0] = {batch};
+  if (kind.grouped) return builder.done();
+  const size_t out_dim = kind.transposed ? 1 : 0;
+  const int16_t in_channels = builder.factor(input[1], FactorKind::reduce);
+  const int16_t out_channels = builder.factor(weight[out_dim]);
+  builder.rule.inputs[0].dims[1] = {in_channels};
+  builder.rule.inputs[1].dims[1 - out_dim] = {in_channels};
+  builder.rule.inputs[1].dims[out_dim] = {out_channels};
+  output.dims[1] = {out_channels};
+  if (builder.present(2)) {
+    builder.rule.inputs[2].dims[0] = {out_channels};
+    builder.rule.inputs[2].added = true;
+  }
+  return builder.done();
+}
+
+// (grad_output, input, weight, ...) -> grads of input, weight, bias.
+std::optional<BoundRule> convolution_backward(const OpCall& call) {
+  const Convolution kind = convolution_kind(call);
+  Builder builder(call);
+  const Dims& input = builder.shape(1);
+  const Dims& weight = builder.shape(2);
+  if (input.size() < 3 || input.size() != weight.size()) return std::nullopt;
+  builder.output(input.size());
+  builder.output(weight.size());
+  builder.output(1);
+  auto& in = builder.rule.inputs;
+  auto& out = builder.rule.outputs;
+  const int16_t batch = builder.factor(input[0], FactorKind::reduce);
+  in[0].dims[0] = in[1].dims[0] = out[0].dims[0] = {batch};
+  // The argument bias_sizes must fit the channels at hand, so these stay whole; so do grouped channels.
+  (void)kind;
+  return builder.done();
+}
+
+// native_batch_norm(input, weight, bias, running_mean, running_var, training, ...): channels are independent; the
+// batch is, too, where the statistics are given.
+std::optional<BoundRule> batch_norm(const OpCall& call) {
+  Builder builder(call);
+  const Dims& input = builder.shape();
+  if (input.size() < 2) return std::nullopt;
+  const bool training = call.integer("training", call.integer("train", 1)) != 0;
+  builder.output(input.size());
+  for (int i = 1; i < call.num_outputs; ++i) builder.output(1);
+  if (!training) {
+    const int16_t batch = builder.factor(input[0]);
+    builder.rule.inputs[0].dims[0] = builder.rule.outputs[0].dims[0] = {batch};
+    for (size_t i = 1; i < builder.rule.outputs.size(); ++i) builder.rule.outputs[i].same_for = {batch};
+  }
+  return builder.done();
+}
+
+// Attention (query, key, value, ..., attn_mask): batch and heads are free.
+std::optional<BoundRule> attention(const OpCall& call) {
+  Builder builder(call);
+  const Dims& query = builder.shape(0);
+  if (query.size() != 4) return std::nullopt;
+  const int16_t batch = builder.factor(query[0]);
+  const bool same_heads = builder.shape(1)[1] == query[1];
+  const int16_t heads = builder.factor(query[1], same_heads ? FactorKind::pass : FactorKind::whole);
+  for (size_t i = 0; i < call.tensors.size(); ++i) {
+    if (!builder.present(i)) continue;
+    const Dims& shape = builder.shape(i);
+    BoundOperand& operand = builder.rule.inputs[i];
+    if (shape.size() == 4 || shape.size() == 3) {
+      if (shape[0] == query[0] && query[0] != 1) operand.dims[0] = {batch};
+      if (shape[1] == query[1] && query[1] != 1) operand.dims[1] = {heads};
+      if (i >= 3 && shape.size() == 3) operand.dims = std::vector<DimFactors>(3);
+    }
+  }
+  for (int i = 0; i < call.num_outputs; ++i) {
+    BoundOperand& output = builder.output(i == 0 ? 4 : 3);
+    output.dims[0] = {batch};
+    output.dims[1] = {heads};
+  }
+  return builder.done();
+}
+
+// (grad_out, query, key, value, out, logsumexp, ..., attn_mask) -> grads of query, key, value.
+std::optional<BoundRule> attention_backward(const OpCall& call) {
+  Builder builder(call);
+  const Dims& query = builder.shape(1);
+  if (query.size() != 4) return std::nullopt;
+  const int16_t batch = builder.factor(query[0]);
+  const bool same_heads = builder.shape(2)[1] == query[1];
+  const int16_t heads = builder.factor(query[1], same_heads ? FactorKind::pass : FactorKind::whole);
+  for (size_t i = 0; i < call.tensors.size(); ++i) {
+    if (!builder.present(i) || builder.shape(i).size() < 3) continue;
+    const Dims& shape = builder.shape(i);
+    if (i < 6) {
+      builder.rule.inputs[i].dims[0] = {batch};
+      builder.rule.inputs[i].dims[1] = {heads};
+    } else if (shape.size() == 4) {  // the mask, which may be broadcast
+      if (shape[0] == query[0] && query[0] != 1) builder.rule.inputs[i].dims[0] = {batch};
+      if (shape[1] == query[1] && query[1] != 1) builder.rule.inputs[i].dims[1] = {heads};
+    }
+  }
+  for (int i = 0; i < 3; ++i) {
+    BoundOperand& output = builder.output(4);
+    output.dims[0] = {batch};
+    output.dims[1] = {heads};
+  }
+  return builder.done();
+}
+
+// Which attention kernel to take follows from shapes alone.
+std::optional<BoundRule> attention_choice(const OpCall& call) {
+  Builder builder(call);
+  builder.rule.shape_only = (uint64_t{1} << call.tensors.size()) - 1;
+  return builder.done();
+}
+
+// nll_loss_forward(self, target, weight, reduction, ignore_index) -> loss, total_weight; classes are whole. A mean
+// over a sharded batch never comes here.
+std::optional<BoundRule> nll_loss(const OpCall& call) {
+  Builder builder(call);
+  if (builder.shape().size() != 2) return std::nullopt;
+  const int64_t reduction = call.integer("reduction", 1);
+  const bool sums = reduction == 2;
+  const int16_t batch =
+      builder.factor(builder.shape()[0], reduction == 1 ? FactorKind::whole : sums ? FactorKind::reduce : FactorKind::pass);
+  builder.rule.inputs[0].dims[0] = builder.rule.inputs[1].dims[0] = {batch};
+  BoundOperand& loss = builder.output(reduction == 0 ? 1 : 0);
+  if (reduction == 0) loss.dims[0] = {batch};
+  builder.output(0);
+  if (reduction == 0) builder.rule.outputs[1].same_for = {batch};
+  return builder.done();
+}
+
+// nll_loss_backward(grad_output, self, target, weight, reduction, ignore_index, total_weight) -> grad of self.
+std::optional<BoundRule> nll_loss_backward(const OpCall& call) {
+  Builder builder(call);
+  if (builder.shape(1).size() != 2) return std::nullopt;
+  const int16_t batch = builder.factor(builder.shape(1)[0]);
+  if (builder.shape(0).size() == 1) builder.rule.inputs[0].dims[0] = {batch};
+  builder.rule.inputs[1].dims[0] = builder.rule.inputs[2].dims[0] = {batch};
+  builder.output(2).dims[0] = {batch};
+  return builder.done();
+}
+
+// embedding_dense_backward(grad, indices, num_weights, ...) -> grad of the weight: positions are summed over, the
+// width is free.
+std::optional<BoundRule> embedding_backward(const OpCall& call) {
+  Builder builder(call);
+  const Dims& grad = builder.shape(0);
+  const Dims& indices = builder.shape(1);
+  if (grad.size() != indices.size() + 1 || call.integer("scale_grad_by_freq", 0) != 0) return std::nullopt;
+  for (size_t d = 0; d < indices.size(); ++d) {
+    const int16_t position = builder.factor(indices[d], FactorKind::reduce);
+    builder.rule.inputs[0].dims[d] = builder.rule.inputs[1].dims[d] = {position};
+  }
+  const int16_t width = builder.factor(grad.back());
+  builder.rule.inputs[0].dims.back() = {width};
+  builder.output(2).dims[1] = {width};
+  builder.rule.linear = {1};
+  return builder.done();
+}
+
+}  // namespace
+
+std::span<const FunctionRow> network_functions() {
+  static constexpr FunctionRow kRows[] = {
+      {"native_layer_norm _fused_rms_norm", layer_norm},
+      {"native_layer_norm_backward _fused_rms_norm_backward", layer_norm_backward},
+      {"convolution", convolution},
+      {"convolution_backward", convolution_backward},
+      {"native_batch_norm _native_batch_norm_legit_no_training", batch_norm},
+      {"_scaled_dot_product_flash_attention_for_cpu", attention},
+      {"_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward},
+      {"_fused_sdp_choice", attention_choice},
+      {"nll_loss_forward", nll_loss},
+      {"nll_loss_backward", nll_loss_backward},
+      {"embedding_dense_backward", embedding_backward},
+  };
+  return kRows;
+}
+
+}  // namespace sherd::rules

@@ -1,0 +1,99 @@
+#include "tensor/padding.h"
+
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/zeros.h>
+
+#include <limits>
+
+
+namespace sherd::detail {
+namespace {
+
+using at::Tensor;
+
+Tensor padded(const Tensor& tensor) {
+  if (tensor.numel() != 0) return tensor;
+  Dims sizes = tensor.sizes().vec();
+  for (int64_t& n : sizes) n = std::max<int64_t>(n, 1);
+  return at::zeros(sizes, tensor.options());
+}
+
+// The largest or smallest value of a dtype.
+at::Scalar extreme(c10::ScalarType type, bool largest) {
+  if (c10::isFloatingType(type)) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    return largest ? infinity : -infinity;
+  }
+  switch (type) {
+    case c10::ScalarType::Bool: return largest;
+    case c10::ScalarType::Byte: return largest ? 255 : 0;
+    case c10::ScalarType::Char: return largest ? 127 : -128;
+    case c10::ScalarType::Short: return largest ? 32767 : -32768;
+    case c10::ScalarType::Int:
+      return largest ? std::numeric_limits<int32_t>::max() : std::numeric_limits<int32_t>::min();
+    default: return largest ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
+  }
+}
+
+Tensor neutral_like(const Tensor& tensor, ReduceOp op) {
+  switch (op) {
+    case ReduceOp::product: return at::full_like(tensor, 1);
+    case ReduceOp::max: return at::full_like(tensor, extreme(tensor.scalar_type(), false));
+    case ReduceOp::min: return at::full_like(tensor, extreme(tensor.scalar_type(), true));
+    default: return at::full_like(tensor, 0);
+  }
+}
+
+Tensor cut(const Tensor& result, const OutputPlan& output, const OpPlan& plan) {
+  const DeviceMesh& mesh = *plan.mesh;
+  Dims sizes = result.sizes().vec();
+  for (size_t d = 0; d < sizes.size() && d < output.sizes.size(); ++d) {
+    if (output.sizes[d] != -1) sizes[d] = output.sizes[d];
+  }
+  const Dims expected = local_shape({mesh.mesh(), sizes, output.placements}, *mesh.coordinate());
+  Tensor part = result;
+  bool was_cut = false;
+  for (size_t d = 0; d < expected.size(); ++d) {
+    if (expected[d] != 0) continue;
+    part = part.narrow(static_cast<int64_t>(d), 0, 0);
+    was_cut = true;
+  }
+  if (was_cut) return part.clone();
+  for (const Placement& p : output.placements) {
+    const auto* partial = std::get_if<Partial>(&p);
+    if (partial == nullptr) continue;
+    return plan.adds && partial->op == ReduceOp::sum ? part : neutral_like(part, partial->op);
+  }
+  return part;
+}
+
+}  // namespace
+
+void call_padded(const c10::OperatorHandle& op, const OpInfo& info, const OpPlan& plan, torch::jit::Stack& stack) {
+  const size_t base = stack.size() - info.arguments.size();
+  for (size_t i = 0; i < info.arguments.size(); ++i) {
+    c10::IValue& value = stack[base + i];
+    if (value.isTensor() && value.toTensor().defined()) {
+      value = padded(value.toTensor());
+    } else if (value.isTensorList()) {
+      c10::List<Tensor> list;
+      for (const Tensor& tensor : value.toTensorVector()) list.push_back(padded(tensor));
+      value = std::move(list);
+    }
+  }
+  op.callBoxed(stack);
+  const size_t count = info.return_of.size();
+  for (size_t i = 0; i < count; ++i) {
+    c10::IValue& value = stack[stack.size() - count + i];
+    const OutputPlan& output = plan.outputs[std::min(i, plan.outputs.size() - 1)];
+    if (value.isTensor() && value.toTensor().defined()) {
+      value = cut(value.toTensor(), output, plan);
+    } else if (value.isTensorList()) {
+      c10::List<Tensor> list;
+      for (const Tensor& tensor : value.toTensorVector()) list.push_back(cut(tensor, output, plan));
+      value = std::move(list);
+    }
+  }
+}
+
+}  // namespace sherd::detail
