@@ -1,2 +1,2 @@
-sherd_example(demo)
+sherd_example(lesson_02_boxes)
 sherd_example(lesson_01_mesh)

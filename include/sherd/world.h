@@ -51,8 +51,8 @@ class World {
   /// `backend` overrides the world's, e.g. "gloo".
   Group group(const std::vector<int64_t>& ranks, const std::string& backend = {}) const;
 
-  /// Tells the other ranks that this one cannot go on: their pending and later collectives fail with `message`.
-  /// spawn() and init() call it for an exception that leaves the rank's function or main.
+  /// Tells the other ranks that this one cannot go on: their pending and later collectives with it fail with `message`.
+  /// spawn() does this for an exception that leaves the rank's function, init() for one that leaves main.
   void fail(std::string_view message) const;
 
   bool operator==(const World& other) const { return state_ == other.state_; }
@@ -70,6 +70,8 @@ void spawn(int n, const std::function<void(World&)>& fn, const WorldOptions& opt
 /// Joins the world that torchrun, `sherd run`, mpirun or srun started this process in (their variables are read in
 /// this order), or makes a world of one rank where none did. Once per process: later calls return the same world.
 /// Throws c10::DistBackendError naming the missing ranks when they do not arrive within the timeout.
+/// Rank 0 keeps the store through which groups find each other: when it ends first, it waits for the others at exit,
+/// the timeout at most.
 World init(const WorldOptions& options = {});
 
 /// A world of one rank, of `size` pretended ones: nothing is sent, and what would be received is this rank's own data

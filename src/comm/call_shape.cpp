@@ -70,6 +70,27 @@ bool fit_together(const std::vector<CallShape>& shapes) {
   return true;
 }
 
+bool fit_together(const std::vector<const Call*>& calls) {
+  const auto dtype = [](const Call& call) {
+    const auto& tensors = call.inputs.empty() ? call.outputs : call.inputs;
+    return tensors.empty() ? c10::ScalarType::Undefined : tensors.front().scalar_type();
+  };
+  const Call& first = *calls.front();
+  const auto n = static_cast<int>(calls.size());
+  for (int i = 0; i < n; ++i) {
+    const Call& call = *calls[static_cast<size_t>(i)];
+    if (call.kind != first.kind || call.op != first.op || call.root != first.root || dtype(call) != dtype(first)) {
+      return false;
+    }
+    for (int k = 0; k < n; ++k) {
+      const int64_t gives = given(call, k);
+      const int64_t takes = taken(*calls[static_cast<size_t>(k)], i);
+      if (gives >= 0 && takes >= 0 && gives != takes) return false;
+    }
+  }
+  return true;
+}
+
 std::string encode(const CallShape& shape) {
   std::string bytes = fixed(shape.kind) + fixed(shape.description);
   for (const auto* list : {&shape.gives, &shape.takes}) {

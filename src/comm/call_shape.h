@@ -20,6 +20,8 @@ CallShape shape_of(const Call& call, int size);
 
 /// True when all are of one kind and everybody takes what is given to it.
 bool fit_together(const std::vector<CallShape>& shapes);
+/// The same answer for calls at hand; allocates nothing.
+bool fit_together(const std::vector<const Call*>& calls);
 
 /// A fixed number of bytes for a given group size, so that ranks can exchange shapes whatever they call.
 std::string encode(const CallShape& shape);

@@ -104,10 +104,12 @@ void ThreadHub::arrive(std::unique_lock<std::mutex>& lock, int rank, bool new_ca
 }
 
 std::optional<ThreadHub::Failure> ThreadHub::disagreement() const {
+  std::vector<const Call*> calls;
+  calls.reserve(slots_.size());
+  for (const Slot& slot : slots_) calls.push_back(&slot.call);
+  if (fit_together(calls)) return std::nullopt;
   std::vector<CallShape> shapes;
-  shapes.reserve(slots_.size());
-  for (const Slot& slot : slots_) shapes.push_back(shape_of(slot.call, size()));
-  if (fit_together(shapes)) return std::nullopt;
+  for (const Call* call : calls) shapes.push_back(shape_of(*call, size()));
   return Failure{kDifferentCalls, calls_by_rank(ranks_, shapes), kDifferentCallsHelp, true};
 }
 

@@ -137,7 +137,7 @@ TEST(RunTest, AFailingRankEndsTheOthersAndGivesItsCode) {
   const auto result = run({"-n", "4"}, "if [ $RANK = 2 ]; then echo last words >&2; exit 3; fi; sleep 60");
   EXPECT_EQ(result.code, 3);
   EXPECT_EQ(result.err, "[2] last words\nrun: rank 2 exited with code 3\n");
-  EXPECT_LT(watch.seconds(), 4);
+  EXPECT_LT(watch.seconds(), 30);
 }
 
 TEST(RunTest, ASignalGivesItsNumberAbove128) {
@@ -151,7 +151,7 @@ TEST(RunTest, RanksThatIgnoreTheRequestAreKilled) {
   const auto result = run({"-n", "2", "--grace", "0.3"},
                           "trap '' TERM; if [ $RANK = 0 ]; then sleep 0.2; exit 7; fi; while :; do sleep 1; done");
   EXPECT_EQ(result.code, 7);
-  EXPECT_LT(watch.seconds(), 4);
+  EXPECT_LT(watch.seconds(), 30);
 }
 
 TEST(RunTest, RanksMayCleanUpWithinTheGrace) {
@@ -171,7 +171,7 @@ TEST(RunTest, AForgottenChildDoesNotKeepTheRunAlive) {
   const Stopwatch watch;
   const auto result = run({"-n", "1", "--grace", "0.2"}, "sleep 300 & echo $!");
   EXPECT_EQ(result.code, 0);
-  EXPECT_LT(watch.seconds(), 4);
+  EXPECT_LT(watch.seconds(), 30);
   EXPECT_TRUE(is_gone_soon(std::stoi(result.out.substr(4))));
 }
 

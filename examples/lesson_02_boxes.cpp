@@ -1,10 +1,10 @@
 // The ground that sherd stands on, in one program: ranks on a mesh cut a matrix, exchange their parts, and put it
 // together again.
 //
-//   demo                                    four ranks, as threads of this program
-//   demo --processes                        the same as processes, started by `sherd run`
-//   demo --mesh "[dp=2, tp=4]"              another mesh, with as many ranks as it has places
-//   demo --ranks 3                          a mesh of one axis
+//   lesson_02_boxes                         four ranks, as threads of this program
+//   lesson_02_boxes                         --processes                        the same as processes, started by `sherd run`
+//   lesson_02_boxes                         --mesh "[dp=2, tp=4]"              another mesh, with as many ranks as it has places
+//   lesson_02_boxes                         --ranks 3                          a mesh of one axis
 
 #include <sherd/collectives.h>
 #include <sherd/device_mesh.h>
@@ -106,7 +106,7 @@ void run_rank(const sherd::World& world, const sherd::Mesh& shape) {
 
   const auto whole = assemble(group, strip, columns);
   const std::string received = recorder.to_string();
-  sherd::agree(group, "demo", [&] { TORCH_CHECK(whole.equal(matrix), "the matrix has changed on the way"); });
+  sherd::agree(group, "lesson_02_boxes", [&] { TORCH_CHECK(whole.equal(matrix), "the matrix has changed on the way"); });
   if (speaks) {
     std::cout << "\nAn all_gather puts it together again: every rank has the matrix it began with.\n\n"
               << "What rank 0 received:\n"
@@ -114,14 +114,14 @@ void run_rank(const sherd::World& world, const sherd::Mesh& shape) {
   }
 }
 
-// Starts this program again as ranks: `sherd run -n <ranks> -- demo ...`, with the command beside this program.
+// Starts this program again as ranks: `sherd run -n <ranks> -- lesson_02_boxes ...`, with the command beside this program.
 [[noreturn]] void run_as_processes(int64_t ranks, const std::string& mesh) {
   const auto self = std::filesystem::read_symlink("/proc/self/exe");
   const auto beside = self.parent_path() / "sherd";
   const std::string command = std::filesystem::exists(beside) ? beside.string() : "sherd";
   ::execlp(command.c_str(), command.c_str(), "run", "-n", std::to_string(ranks).c_str(), "--no-prefix", "--",
            self.c_str(), "--mesh", mesh.c_str(), nullptr);
-  throw std::runtime_error("demo: cannot start `sherd run`\n  command: " + command + "\n  help: put it on the PATH");
+  throw std::runtime_error("lesson_02_boxes: cannot start `sherd run`\n  command: " + command + "\n  help: put it on the PATH");
 }
 
 int main(int argc, char** argv) try {
@@ -137,8 +137,8 @@ int main(int argc, char** argv) try {
     } else if (option == "--ranks" && ++i < argc) {
       mesh = "[dp=" + value + "]";
     } else {
-      throw std::invalid_argument("demo: no such option\n  option: " + option +
-                                  "\n  help: demo [--processes] [--mesh \"[dp=2, tp=4]\"] [--ranks 4]");
+      throw std::invalid_argument("lesson_02_boxes: no such option\n  option: " + option +
+                                  "\n  help: lesson_02_boxes [--processes] [--mesh \"[dp=2, tp=4]\"] [--ranks 4]");
     }
   }
   const sherd::Mesh shape = sherd::parse_mesh(mesh);
