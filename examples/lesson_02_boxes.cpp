@@ -2,9 +2,9 @@
 // together again.
 //
 //   lesson_02_boxes                         four ranks, as threads of this program
-//   lesson_02_boxes                         --processes                        the same as processes, started by `sherd run`
-//   lesson_02_boxes                         --mesh "[dp=2, tp=4]"              another mesh, with as many ranks as it has places
-//   lesson_02_boxes                         --ranks 3                          a mesh of one axis
+//   lesson_02_boxes --processes             the same as processes, started by `sherd run`
+//   lesson_02_boxes --mesh "[dp=2, tp=4]"   another mesh, with as many ranks as it has places
+//   lesson_02_boxes --ranks 3               a mesh of one axis
 
 #include <sherd/collectives.h>
 #include <sherd/device_mesh.h>
