@@ -87,7 +87,12 @@ class Execution {
     const bool written = info_.arguments[argument].written;
     if (meta != nullptr && grad && !meta->has_leaf_hook) hook_leaf(tensor);
     Tensor local = meta != nullptr ? meta->local : tensor;
-    if (how.moves) local = move(how.move, local, *plan_.mesh, how.shape, how.from);
+    if (how.moves) {
+      const bool contiguous = local.is_contiguous();
+      local = move(how.move, local, *plan_.mesh, how.shape, how.from);
+      // Kernels read what they saved themselves (a mean, a mask) without asking for its strides.
+      if (contiguous) local = local.contiguous();
+    }
     if (written) {
       // A slice would write into the original, which gets its new value in write_back.
       if (how.moves && meta != nullptr && local.is_alias_of(meta->local)) local = local.clone();

@@ -101,6 +101,10 @@ void add_networks(std::vector<OpSample>& all) {
   all.push_back({"layer_norm_3d", {ints({2, 3, 4}), ints({4}, 1), ints({4}, 2)}, [](const Tensors& t) {
                    return Tensors{torch::layer_norm(t[0], {4}, t[1], t[2])};
                  }});
+  // The gradient that reaches the norm is Partial where `y` is cut, and mean and rstd are then cut themselves.
+  all.push_back({"layer_norm_then_linear", {ints({2, 4, 4}), ints({4}, 1), ints({6, 4}, 2)}, [](const Tensors& t) {
+                   return Tensors{torch::linear(torch::layer_norm(t[0], {4}, t[1]), t[2])};
+                 }});
   all.push_back({"attention", {ints({2, 4, 3, 2}), ints({2, 4, 3, 2}, 1), ints({2, 4, 3, 2}, 2)}, [](const Tensors& t) {
                    return Tensors{at::scaled_dot_product_attention(t[0], t[1], t[2], {}, 0.0, true)};
                  }});
