@@ -39,7 +39,9 @@ def run(command, **options):
     """What the command prints, on one thread."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     words = [str(word) for word in command]
-    result = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, check=False, **options)
+    result = subprocess.run(
+        words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False, **options
+    )
     if result.returncode != 0:
         sys.exit(f"dispatch: failed with {result.returncode}: {' '.join(words)}")
     return result.stdout
@@ -143,7 +145,7 @@ def main():
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=20000)
-    parser.add_argument("--count", type=int, default=100, help="calls that callgrind counts, and then twice as many")
+    parser.add_argument("--count", type=int, default=1000, help="calls that callgrind counts, and then twice as many")
     parser.add_argument("--check", action="store_true", help="exit code 1 where a limit is missed")
     options = parser.parse_args()
 

@@ -7,8 +7,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -95,20 +97,28 @@ std::vector<ParameterPicture> pictures_of(Gpt& model) {
   return pictures;
 }
 
-/// What every rank does. `twin` is trained alone beside it, on rank 0.
-void train(Gpt model, Gpt twin, const sherd::Mesh& ranks, const Corpus& corpus, const TrainOptions& training,
-           const DemoOptions& options, const sherd::World& world, Report& report) {
-  const sherd::DeviceMesh mesh(options.device, ranks);
-  Trainer sharded(std::move(model), corpus, training, mesh);
+/// What is to be trained, and where.
+struct Job {
+  sherd::Mesh mesh;
+  Corpus corpus{kText};
+  TrainOptions training;
+  std::string device;
+  int steps = 0;
+};
+
+/// What every rank does. `twin` is trained alone beside it, on rank 0, which also writes the report.
+void train(const Job& job, Gpt model, Gpt twin, const sherd::World& world, Report& report) {
+  const sherd::DeviceMesh mesh(job.device, job.mesh);
+  Trainer sharded(std::move(model), job.corpus, job.training, mesh);
   if (world.rank() != 0) {
-    for (int step = 0; step < options.steps; ++step) sharded.step();
+    for (int step = 0; step < job.steps; ++step) sharded.step();
     return;
   }
 
-  Trainer alone(std::move(twin), corpus, training, mesh.device());
+  Trainer alone(std::move(twin), job.corpus, job.training, mesh.device());
   Stopwatch sharded_time, alone_time;
-  Progress progress(options.steps);
-  for (int step = 0; step < options.steps; ++step) {
+  Progress progress(job.steps);
+  for (int step = 0; step < job.steps; ++step) {
     sherd::CommRecorder recorder;
     report.sharded.push_back(sharded_time.measure([&] { return sharded.step(); }));
     report.calls = recorder.calls();
@@ -156,44 +166,40 @@ int tell(const Report& report, const std::string& html) {
   return 1;
 }
 
+void announce(const Report& report, const Gpt& model) {
+  int64_t weights = 0;
+  for (const auto& parameter : model->parameters()) weights += parameter.numel();
+  fmt::print("a GPT of {} weights on mesh {} ({} {}, {}, {}), and the same on one rank\n", weights, report.mesh,
+             report.ranks, report.as_processes ? "processes" : "threads", report.device, report.dtype);
+  std::fflush(stdout);
+}
+
 int run(const DemoOptions& options, char** argv) {
-  const sherd::Mesh mesh = chosen_mesh(options);
-  if (options.processes && !is_launched()) launch_self(mesh.size(), argv);
+  Job job{.mesh = chosen_mesh(options), .training = {}, .device = options.device, .steps = options.steps};
+  if (options.processes && !is_launched()) launch_self(job.mesh.size(), argv);
 
-  const Corpus corpus(kText);
-  TrainOptions training;
-  training.model.vocabulary = corpus.vocabulary();
-  training.dtype = options.dtype == "float64" ? at::kDouble : at::kFloat;
-  const Gpt model = make_model(training);
+  job.training.model.vocabulary = job.corpus.vocabulary();
+  job.training.dtype = options.dtype == "float64" ? at::kDouble : at::kFloat;
+  Report report{.ranks = job.mesh.size(),
+                .mesh = sherd::to_string(job.mesh),
+                .device = options.device,
+                .dtype = options.dtype,
+                .as_processes = options.processes,
+                .tolerance = options.dtype == "float64" ? 1e-10 : 1e-4};
 
-  Report report;
-  report.ranks = mesh.size();
-  report.mesh = sherd::to_string(mesh);
-  report.device = options.device;
-  report.dtype = options.dtype;
-  report.as_processes = options.processes;
-  report.tolerance = training.dtype == at::kDouble ? 1e-10 : 1e-4;
-
-  const auto copy = [&] { return copy_model(model, training); };
-  const auto announce = [&] {
-    int64_t weights = 0;
-    for (const auto& parameter : model->parameters()) weights += parameter.numel();
-    fmt::print("a GPT of {} weights on mesh {} ({} {}, {}, {}), and the same on one rank\n", weights, report.mesh,
-               report.ranks, options.processes ? "processes" : "threads", options.device, options.dtype);
-    std::fflush(stdout);
-  };
-
+  const Gpt model = make_model(job.training);
+  const auto copy = [&] { return copy_model(model, job.training); };
   if (options.processes) {
     const sherd::World world = sherd::init();
-    if (world.rank() == 0) announce();
-    train(copy(), copy(), mesh, corpus, training, options, world, report);
+    if (world.rank() == 0) announce(report, model);
+    train(job, copy(), model, world, report);
     return world.rank() == 0 ? tell(report, options.html) : 0;
   }
-  announce();
+  announce(report, model);
   std::vector<Gpt> models;
-  for (int64_t rank = 0; rank < mesh.size(); ++rank) models.push_back(copy());
-  sherd::spawn(static_cast<int>(mesh.size()), [&](sherd::World& world) {
-    train(models[static_cast<size_t>(world.rank())], model, mesh, corpus, training, options, world, report);
+  for (int64_t rank = 0; rank < job.mesh.size(); ++rank) models.push_back(copy());
+  sherd::spawn(static_cast<int>(job.mesh.size()), [&](sherd::World& world) {
+    train(job, models[static_cast<size_t>(world.rank())], model, world, report);
   });
   return tell(report, options.html);
 }

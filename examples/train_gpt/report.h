@@ -15,16 +15,16 @@ struct ParameterPicture {
 
 struct Report {
   int64_t ranks = 0;
-  std::string mesh;
-  std::string device;
-  std::string dtype;
+  std::string mesh = {};
+  std::string device = {};
+  std::string dtype = {};
   bool as_processes = false;
   double tolerance = 0;
-  std::vector<double> sharded;  // the loss at every step
-  std::vector<double> alone;
+  std::vector<double> sharded = {};  // the loss at every step
+  std::vector<double> alone = {};
   double sharded_seconds = 0;
   double alone_seconds = 0;
-  std::vector<ParameterPicture> pictures;
-  std::vector<sherd::CollectiveCall> calls;  // of one step on rank 0
-  std::string collectives;                   // the same as text
+  std::vector<ParameterPicture> pictures = {};
+  std::vector<sherd::CollectiveCall> calls = {};  // of one step on rank 0
+  std::string collectives = {};                   // the same as text
 };

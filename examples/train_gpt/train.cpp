@@ -1,5 +1,6 @@
 #include "train.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "sherd/dtensor.h"
@@ -11,6 +12,11 @@ constexpr uint64_t kSeed = 20;
 
 torch::optim::AdamWOptions optimizer_options(const TrainOptions& options) {
   return torch::optim::AdamWOptions(options.learning_rate).weight_decay(0.01);
+}
+
+std::vector<at::Tensor> moved_parameters(Gpt& model, at::Device device) {
+  model->to(device);
+  return model->parameters();
 }
 
 // "blocks.0.attention.query.weight" ends with "query.weight".
@@ -60,7 +66,7 @@ Trainer::Trainer(Gpt model, const Corpus& corpus, const TrainOptions& options, a
       corpus_(corpus),
       options_(options),
       device_(device),
-      optimizer_((model_->to(device), model_->parameters()), optimizer_options(options)) {}
+      optimizer_(moved_parameters(model_, device), optimizer_options(options)) {}
 
 // An optimizer may be made before the parameters are distributed: they stay the same tensors.
 Trainer::Trainer(Gpt model, const Corpus& corpus, const TrainOptions& options, const sherd::DeviceMesh& mesh)

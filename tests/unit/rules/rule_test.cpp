@@ -1,0 +1,62 @@
+#include "rules/rule.h"
+
+#include <gtest/gtest.h>
+
+#include "rules/registry.h"
+
+namespace sherd::rules {
+namespace {
+
+std::string problem(const char* text) {
+  try {
+    parse_rule(text);
+  } catch (const RuleError& error) {
+    return error.problem;
+  }
+  return "";
+}
+
+TEST(RuleTest, ParsesAtCompileTime) {
+  constexpr Rule kRule = parse_rule("+, i k, k j -> i j | reduce(max) k, linear 0+1 2, whole i, when groups=1");
+  static_assert(kRule.num_inputs == 3 && kRule.num_outputs == 1 && kRule.num_factors == 3 && kRule.num_linear == 2);
+  static_assert(kRule.inputs[0].added && kRule.guard.value == 1);
+  EXPECT_EQ(kRule.guard.argument, "groups");
+}
+
+TEST(RuleTest, SaysWhatIsWrong) {
+  EXPECT_EQ(problem("i k, k j -> i j"), "a factor on one side only needs a clause");
+  EXPECT_EQ(problem("i -> i j"), "a factor of outputs alone must be whole");
+  EXPECT_EQ(problem("i i -> i"), "a factor stands twice in one operand");
+  EXPECT_EQ(problem("i k"), "expected '->' between inputs and outputs");
+  EXPECT_EQ(problem("* * -> *"), "one '*' per operand");
+  EXPECT_EQ(problem("i -> i | reduce"), "the clause needs a factor");
+  EXPECT_EQ(problem("i -> i | whole q"), "a clause names a factor that no operand has");
+  EXPECT_EQ(problem("i -> i | linear 3"), "linear names an input that the rule does not have");
+  EXPECT_EQ(problem("i -> i | frobnicate i"),
+            "a clause is reduce, whole, mask, linear, shape, when, or factor=argument");
+  EXPECT_EQ(problem("i -> i extra, | x"), "a clause is reduce, whole, mask, linear, shape, when, or factor=argument");
+}
+
+TEST(RuleTest, InPlaceOperatorsHaveTheRuleOfTheirBase) {
+  EXPECT_EQ(base_name("aten::add_"), "aten::add");
+  EXPECT_EQ(base_name("aten::add"), "aten::add");
+  EXPECT_EQ(base_name("aten::__ixor__"), "aten::__ixor__");
+  EXPECT_FALSE(rule_texts("aten::mm").empty());
+}
+
+TEST(RuleTest, AUsersRuleIsRefusedWithItsText) {
+  try {
+    add_rule("mylib::op", "i k, k j -> i j");
+    FAIL() << "no error";
+  } catch (const std::invalid_argument& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "register_rule: a factor on one side only needs a clause\n"
+              "  operator: mylib::op\n"
+              "  rule: \"i k, k j -> i j\"\n"
+              "  at: character 0\n"
+              "  help: \"i k, k j -> i j | reduce k, linear 0 1\"");
+  }
+}
+
+}  // namespace
+}  // namespace sherd::rules
