@@ -27,7 +27,7 @@ if(XXHASH_INCLUDE_DIR AND XXHASH_LIBRARY)
 endif()
 
 if(SHERD_TORCH_ROOMS)
-  include(FindLibtorch)
+  include(Libtorch)
 endif()
 
 # For the scripts among the tests; beside torch where there is one, so that tests may import it.
