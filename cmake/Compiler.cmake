@@ -25,6 +25,6 @@ find_program(SHERD_CCACHE ccache)
 if(SHERD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # The sloppiness settings are what ccache asks for with precompiled headers.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
-      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${SHERD_CCACHE})
+      CCACHE_SLOPPINESS=pch_defines,time_macros ${SHERD_CCACHE})
   target_compile_options(sherd_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endif()

@@ -22,8 +22,8 @@ void distribute_module(torch::nn::Module& module, const DeviceMesh& mesh, const 
                                       .fact("it is", to_string(item.value()))
                                       .help("distribute a module once; sherd::redistribute moves a tensor"));
       }
-      Placements placements = partition ? partition(item.key(), item.value())
-                                        : Placements(static_cast<size_t>(mesh.ndim()), Replicate());
+      Placements placements =
+          partition ? partition(item.key(), item.value()) : Placements(static_cast<size_t>(mesh.ndim()), Replicate());
       placements = detail::as_c10_errors([&] {
         return checked_placements("distribute_module " + item.key(), mesh.mesh(), item.value().sizes().vec(),
                                   std::move(placements));

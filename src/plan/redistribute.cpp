@@ -43,7 +43,8 @@ int64_t bytes_received(const Layout& from, const Layout& to, int64_t element_siz
   for (int64_t corner = 0; corner < corners; ++corner) {
     Dims coordinate(ndim, 0);
     for (size_t axis = 0; axis < ndim; ++axis) {
-      if ((corner >> std::min<size_t>(axis, 3) & 1) != 0) coordinate[axis] = from.mesh.size(static_cast<int64_t>(axis)) - 1;
+      if ((corner >> std::min<size_t>(axis, 3) & 1) != 0)
+        coordinate[axis] = from.mesh.size(static_cast<int64_t>(axis)) - 1;
     }
     total += elements_received(from, to, coordinate);
   }
@@ -171,11 +172,16 @@ class Planner {
 
 const char* name_of(Action action) {
   switch (action) {
-    case Action::all_reduce: return "all_reduce";
-    case Action::reduce_scatter: return "reduce_scatter";
-    case Action::exchange: return "exchange";
-    case Action::slice: return "slice";
-    case Action::keep_one: return "keep_one";
+    case Action::all_reduce:
+      return "all_reduce";
+    case Action::reduce_scatter:
+      return "reduce_scatter";
+    case Action::exchange:
+      return "exchange";
+    case Action::slice:
+      return "slice";
+    case Action::keep_one:
+      return "keep_one";
   }
   return "";
 }

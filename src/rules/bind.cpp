@@ -112,8 +112,8 @@ class Binder {
       for (int64_t d = 0; d < ndim; ++d) {
         const int64_t size = tensor.shape[static_cast<size_t>(d)];
         const bool in_group = std::binary_search(dims->begin(), dims->end(), d);
-        const int16_t factor = in_group ? group_factor(static_cast<Token>(group), member++, size)
-                                        : star_factor(stars - 1 - star++, size);
+        const int16_t factor =
+            in_group ? group_factor(static_cast<Token>(group), member++, size) : star_factor(stars - 1 - star++, size);
         operand.dims[static_cast<size_t>(d)] = {factor};
       }
     } else if (!bind_in_order(pattern, tensor.shape, operand)) {

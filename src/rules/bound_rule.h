@@ -22,7 +22,7 @@ using DimFactors = std::vector<int16_t>;
 struct BoundOperand {
   std::vector<DimFactors> dims;
   bool added = false;
-  bool unused = false;  // absent, or must be whole
+  bool unused = false;                 // absent, or must be whole
   std::vector<int16_t> same_for = {};  // of an output: factors that it lacks and that do not change it
 };
 

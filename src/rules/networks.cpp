@@ -187,8 +187,9 @@ std::optional<BoundRule> nll_loss(const OpCall& call) {
   if (builder.shape().size() != 2) return std::nullopt;
   const int64_t reduction = call.integer("reduction", 1);
   const bool sums = reduction == 2;
-  const int16_t batch =
-      builder.factor(builder.shape()[0], reduction == 1 ? FactorKind::whole : sums ? FactorKind::reduce : FactorKind::pass);
+  const int16_t batch = builder.factor(builder.shape()[0], reduction == 1 ? FactorKind::whole
+                                                           : sums         ? FactorKind::reduce
+                                                                          : FactorKind::pass);
   builder.rule.inputs[0].dims[0] = builder.rule.inputs[1].dims[0] = {batch};
   BoundOperand& loss = builder.output(reduction == 0 ? 1 : 0);
   if (reduction == 0) loss.dims[0] = {batch};

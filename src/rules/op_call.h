@@ -28,8 +28,8 @@ struct PlainArgument {
 };
 
 struct OpCall {
-  std::string op;        // "aten::mm"
-  std::string overload;  // "" or "Tensor"
+  std::string op;                       // "aten::mm"
+  std::string overload;                 // "" or "Tensor"
   std::vector<TensorArgument> tensors;  // in argument order; lists are laid flat; `out` arguments are not among them
   std::vector<PlainArgument> plain;
   int num_outputs = 1;

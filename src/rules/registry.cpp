@@ -127,9 +127,10 @@ std::vector<std::string> rule_texts(std::string_view op) {
 
 void add_rule(const std::string& op, const std::string& text) {
   if (op.find("::") == std::string::npos) {
-    throw std::invalid_argument(ErrorText("register_rule", "an operator's name has a namespace")
-                                    .fact("given", "\"" + op + "\"")
-                                    .help("sherd::register_rule(\"mylib::" + op + "\", \"i k, k j -> i j | reduce k\")"));
+    throw std::invalid_argument(
+        ErrorText("register_rule", "an operator's name has a namespace")
+            .fact("given", "\"" + op + "\"")
+            .help("sherd::register_rule(\"mylib::" + op + "\", \"i k, k j -> i j | reduce k\")"));
   }
   UserRules& rules = user_rules();
   const std::lock_guard lock(rules.mutex);

@@ -27,7 +27,8 @@ std::optional<BoundRule> permute(const OpCall& call) {
   const auto dims = call.list("dims");
   if (!dims) return std::nullopt;
   Dims to(static_cast<size_t>(ndim));
-  for (size_t i = 0; i < dims->size(); ++i) to[static_cast<size_t>(wrapped((*dims)[i], ndim))] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < dims->size(); ++i)
+    to[static_cast<size_t>(wrapped((*dims)[i], ndim))] = static_cast<int64_t>(i);
   return rearrange(call, to, static_cast<size_t>(ndim));
 }
 

@@ -110,9 +110,14 @@ class OpKernel final : public c10::OperatorKernel {
             key.add(1);
           }
           break;
-        case ArgumentKind::tensor_list: add_list(key, value); break;
-        case ArgumentKind::keyed: add_value(key, value); break;
-        case ArgumentKind::ignored: break;
+        case ArgumentKind::tensor_list:
+          add_list(key, value);
+          break;
+        case ArgumentKind::keyed:
+          add_value(key, value);
+          break;
+        case ArgumentKind::ignored:
+          break;
       }
     }
     ThreadCache& cache = thread_cache();
@@ -230,8 +235,8 @@ struct Install {
       const auto op = dispatcher.findOp(name);
       if (op && takes_kernel(*op)) add_kernel(name);
     }
-    static auto* fallback = new c10::RegistrationHandleRAII(dispatcher.registerFallback(
-        kKey, c10::KernelFunction::makeFromBoxedFunction<&fall_back>(), "sherd"));
+    static auto* fallback = new c10::RegistrationHandleRAII(
+        dispatcher.registerFallback(kKey, c10::KernelFunction::makeFromBoxedFunction<&fall_back>(), "sherd"));
     (void)listener;
     (void)fallback;
   }

@@ -38,16 +38,20 @@ std::string tensor_text(const Tensor& tensor) {
 
 void refuse_other_layouts(const char* operation, const Tensor& tensor) {
   const char* kind = nullptr;
-  if (!tensor.defined()) kind = "undefined";
-  else if (tensor.is_sparse() || tensor.layout() != c10::kStrided) kind = "sparse";
-  else if (tensor.is_nested()) kind = "nested";
-  else if (tensor.is_quantized()) kind = "quantized";
+  if (!tensor.defined())
+    kind = "undefined";
+  else if (tensor.is_sparse() || tensor.layout() != c10::kStrided)
+    kind = "sparse";
+  else if (tensor.is_nested())
+    kind = "nested";
+  else if (tensor.is_quantized())
+    kind = "quantized";
   if (kind == nullptr) return;
-  throw c10::NotImplementedError(ErrorText(operation, fmt::format("{} tensors cannot be distributed", kind))
-                                     .fact("tensor", tensor.defined() ? c10::str(tensor.layout(), " ", tensor.dtype())
-                                                                      : "undefined")
-                                     .help("pass a dense strided tensor: tensor.to_dense(), tensor.dequantize()")
-                                     .str());
+  throw c10::NotImplementedError(
+      ErrorText(operation, fmt::format("{} tensors cannot be distributed", kind))
+          .fact("tensor", tensor.defined() ? c10::str(tensor.layout(), " ", tensor.dtype()) : "undefined")
+          .help("pass a dense strided tensor: tensor.to_dense(), tensor.dequantize()")
+          .str());
 }
 
 // The parts that the ranks along `axis` hold, once the axes up to it are applied.
@@ -101,9 +105,9 @@ Tensor local_part(const Tensor& tensor, const DeviceMesh& mesh, const Placements
   if (!mesh.coordinate()) return at::empty({0}, tensor.options().device(mesh.device()));
   const Tensor data = tensor.detach().to(mesh.device());
   const bool talks = options.source && mesh.size() > 1 && !data.is_meta();
-  Tensor local = talks ? spread(data, mesh, placements, *options.source)
-                       : detail::move(data, mesh, data.sizes().vec(),
-                                      Placements(placements.size(), Replicate()), placements);
+  Tensor local =
+      talks ? spread(data, mesh, placements, *options.source)
+            : detail::move(data, mesh, data.sizes().vec(), Placements(placements.size(), Replicate()), placements);
   // A leaf of its own: it shares no memory with the tensor it was made of, unless nothing was cut.
   return local.is_same(data) ? local : local.contiguous();
 }
@@ -240,25 +244,23 @@ Tensor arange(const at::Scalar& start, const at::Scalar& end, const at::Scalar& 
               Placements placements, at::TensorOptions options) {
   const Tensor shape = at::arange(start, end, step, options.device(c10::kMeta).requires_grad(std::nullopt));
   const auto dtype = shape.dtype();
-  return make_local("arange", shape.sizes(), mesh, placements, options,
-                    [&](const Dims& sizes, at::TensorOptions o) {
-                      const Layout layout{mesh.mesh(), shape.sizes().vec(),
-                                          checked("arange", mesh, shape.sizes().vec(), placements)};
-                      if (!mesh.coordinate()) return at::empty(sizes, o.dtype(dtype));
-                      Layout whole = layout;
-                      for (Placement& p : whole.placements) {
-                        if (is_partial(p)) p = Replicate();
-                      }
-                      const Tensor rows = at::empty(sizes, o.dtype(dtype));
-                      int64_t at = 0;
-                      for (const Run& run : local_runs(whole, 0, *mesh.coordinate())) {
-                        const Tensor index = at::arange(run.offset, run.offset + run.size,
-                                                        at::TensorOptions(c10::kLong).device(o.device()));
-                        rows.narrow(0, at, run.size).copy_(index.mul(step).add(start));
-                        at += run.size;
-                      }
-                      return rows;
-                    });
+  return make_local("arange", shape.sizes(), mesh, placements, options, [&](const Dims& sizes, at::TensorOptions o) {
+    const Layout layout{mesh.mesh(), shape.sizes().vec(), checked("arange", mesh, shape.sizes().vec(), placements)};
+    if (!mesh.coordinate()) return at::empty(sizes, o.dtype(dtype));
+    Layout whole = layout;
+    for (Placement& p : whole.placements) {
+      if (is_partial(p)) p = Replicate();
+    }
+    const Tensor rows = at::empty(sizes, o.dtype(dtype));
+    int64_t at = 0;
+    for (const Run& run : local_runs(whole, 0, *mesh.coordinate())) {
+      const Tensor index =
+          at::arange(run.offset, run.offset + run.size, at::TensorOptions(c10::kLong).device(o.device()));
+      rows.narrow(0, at, run.size).copy_(index.mul(step).add(start));
+      at += run.size;
+    }
+    return rows;
+  });
 }
 
 std::string to_string(const Tensor& tensor) {

@@ -27,9 +27,8 @@ void check_explicit(const OpInfo& info, const OpPlan& plan) {
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     const InputPlan& input = plan.inputs[i];
     if (!input.moves) continue;
-    text.fact(fmt::format("operand {}", i),
-              fmt::format("{} -> {}: {}", to_string(input.from), to_string(input.to),
-                          to_string(input.move, plan.mesh->mesh())));
+    text.fact(fmt::format("operand {}", i), fmt::format("{} -> {}: {}", to_string(input.from), to_string(input.to),
+                                                        to_string(input.move, plan.mesh->mesh())));
   }
   text.help("sherd::redistribute(operand, placements) before the operator, or leave the ExplicitRedistribution scope");
   if (mode == ExplicitRedistribution::Mode::error) throw_value_error(text);
@@ -208,8 +207,8 @@ class Execution {
 
   Tensor wrapped(const Tensor& local, size_t i) {
     OutputPlan& output = plan_.outputs[std::min(i, plan_.outputs.size() - 1)];
-    if (!output.spec || !std::equal(output.local_sizes.begin(), output.local_sizes.end(), local.sizes().begin(),
-                                    local.sizes().end())) {
+    if (!output.spec ||
+        !std::equal(output.local_sizes.begin(), output.local_sizes.end(), local.sizes().begin(), local.sizes().end())) {
       output.spec = spec_of_result(local, output);
       output.local_sizes = local.sizes().vec();
     }
@@ -245,12 +244,12 @@ class Execution {
     const Dims expected =
         same_ndim ? local_shape({plan_.mesh->mesh(), sizes, output.placements}, *plan_.mesh->coordinate()) : Dims();
     if (same_ndim && local.sizes() == at::IntArrayRef(expected)) return;
-    TORCH_INTERNAL_ASSERT(false, ErrorText(short_name(info_.name), "its rule does not describe it")
-                                     .fact("result", to_string(local.sizes().vec()))
-                                     .fact("rule says", to_string(expected) + " for placements " +
-                                                            to_string(output.placements))
-                                     .help("sherd::register_rule(\"" + info_.name + "\", \"...\")")
-                                     .str());
+    TORCH_INTERNAL_ASSERT(
+        false, ErrorText(short_name(info_.name), "its rule does not describe it")
+                   .fact("result", to_string(local.sizes().vec()))
+                   .fact("rule says", to_string(expected) + " for placements " + to_string(output.placements))
+                   .help("sherd::register_rule(\"" + info_.name + "\", \"...\")")
+                   .str());
   }
 
   void assign_out(const Tensor& out, const Tensor& local, size_t i) {
@@ -264,8 +263,8 @@ class Execution {
     }
     const DTensorMeta* from = meta_of(result);
     if (out.sizes() == result.sizes()) {
-      meta->local.copy_(move(from->local, *plan_.mesh, from->spec->sizes, from->spec->placements,
-                             meta->spec->placements));
+      meta->local.copy_(
+          move(from->local, *plan_.mesh, from->spec->sizes, from->spec->placements, meta->spec->placements));
       return;
     }
     assign(out, from->spec, from->local);

@@ -69,11 +69,11 @@ Found find_shape(const DeviceMesh& mesh, const Placements& placements, const Dim
     }
     if (as_placed == sizes) continue;
     if (strided) {
-      detail::throw_value_error(ErrorText("from_local", "the parts do not fit a strided shard")
-                                    .fact("sizes along the axis", to_string(sizes))
-                                    .fact("a tensor of " + std::to_string(found.shape[d]) + " rows has",
-                                          to_string(as_placed))
-                                    .help("pass parts of these sizes, or sherd::Ragged"));
+      detail::throw_value_error(
+          ErrorText("from_local", "the parts do not fit a strided shard")
+              .fact("sizes along the axis", to_string(sizes))
+              .fact("a tensor of " + std::to_string(found.shape[d]) + " rows has", to_string(as_placed))
+              .help("pass parts of these sizes, or sherd::Ragged"));
     }
     // Borders of the pieces; an axis further left sees every m-th of them.
     std::vector<int64_t> cuts = {0};
@@ -106,11 +106,12 @@ void check_ranks(const DeviceMesh& mesh, const Tensor& local, const Placements& 
     const std::vector<std::string> all = all_gather_text(group, mine);
     for (size_t i = 0; i < all.size(); ++i) {
       if (all[i] == all[0]) continue;
-      detail::throw_value_error(ErrorText("from_local", "ranks bring parts that do not fit together")
-                                    .fact(fmt::format("rank {}", group.ranks()[0]), all[0])
-                                    .fact(fmt::format("rank {}", group.ranks()[i]), all[i])
-                                    .fact("placements", to_string(placements) + " (-1: may differ)")
-                                    .help("give every rank the same dtype and the same sizes of dims that are not cut"));
+      detail::throw_value_error(
+          ErrorText("from_local", "ranks bring parts that do not fit together")
+              .fact(fmt::format("rank {}", group.ranks()[0]), all[0])
+              .fact(fmt::format("rank {}", group.ranks()[i]), all[i])
+              .fact("placements", to_string(placements) + " (-1: may differ)")
+              .help("give every rank the same dtype and the same sizes of dims that are not cut"));
     }
   }
 }
@@ -171,14 +172,13 @@ Tensor from_local(const Tensor& local, const DeviceMesh& mesh, Placements placem
               .help("leave the shape away: it is found from the parts"));
     }
   }
-  const detail::SpecPtr spec =
-      options.stride ? detail::intern_spec(mesh, found.placements, found.shape, *options.stride)
-                     : detail::spec_for(mesh, found.placements, found.shape, data);
-  const Placements grad_placements =
-      options.grad_placements
-          ? detail::as_c10_errors(
-                [&] { return checked_placements(kOperation, mesh.mesh(), found.shape, *options.grad_placements); })
-          : detail::grad_placements_for(found.placements);
+  const detail::SpecPtr spec = options.stride
+                                   ? detail::intern_spec(mesh, found.placements, found.shape, *options.stride)
+                                   : detail::spec_for(mesh, found.placements, found.shape, data);
+  const Placements grad_placements = options.grad_placements ? detail::as_c10_errors([&] {
+    return checked_placements(kOperation, mesh.mesh(), found.shape, *options.grad_placements);
+  })
+                                                             : detail::grad_placements_for(found.placements);
   return detail::from_local_edge(data, spec, grad_placements);
 }
 

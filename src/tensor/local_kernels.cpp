@@ -55,8 +55,8 @@ void masked_embedding_backward(const c10::OperatorHandle&, const OpPlan& plan, S
   torch::jit::drop(stack, 5);
   const LocalIds local = local_ids(indices, plan, plan.mask_rows);
   const bool mine = padding >= plan.mask_offset && padding < plan.mask_offset + plan.mask_rows;
-  const at::Tensor rows = at::embedding_dense_backward(grad, local.ids, plan.mask_rows + 1,
-                                                       mine ? padding - plan.mask_offset : -1, scale);
+  const at::Tensor rows =
+      at::embedding_dense_backward(grad, local.ids, plan.mask_rows + 1, mine ? padding - plan.mask_offset : -1, scale);
   stack.emplace_back(rows.narrow(0, 0, plan.mask_rows));
 }
 

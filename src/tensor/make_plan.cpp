@@ -54,11 +54,11 @@ DeviceMesh common_mesh(const OpInfo& info, const std::vector<Operand>& operands,
     if (operand.meta->spec->mesh == first->meta->spec->mesh) continue;
     std::string wanted;
     for (int64_t i = 0; i < first->meta->spec->mesh.ndim(); ++i) wanted += i == 0 ? "Replicate()" : ", Replicate()";
-    throw_value_error(ErrorText(short_name(info.name), "operands live on different meshes")
-                          .fact("one", describe(*first->meta->spec, first->tensor.scalar_type()))
-                          .fact("other", describe(*operand.meta->spec, operand.tensor.scalar_type()))
-                          .help("sherd::distribute_tensor(sherd::full_tensor(other), sherd::mesh_of(one), {" + wanted +
-                                "})"));
+    throw_value_error(
+        ErrorText(short_name(info.name), "operands live on different meshes")
+            .fact("one", describe(*first->meta->spec, first->tensor.scalar_type()))
+            .fact("other", describe(*operand.meta->spec, operand.tensor.scalar_type()))
+            .help("sherd::distribute_tensor(sherd::full_tensor(other), sherd::mesh_of(one), {" + wanted + "})"));
   }
   if (first == nullptr) {  // only the out= arguments are distributed
     for (const c10::IValue& value : stack) {

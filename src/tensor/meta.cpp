@@ -38,8 +38,8 @@ c10::DispatchKey autocast_key(c10::Device device) {
 
 at::Tensor wrap(SpecPtr spec, at::Tensor local) {
   const c10::Device device = local.device();
-  const c10::DispatchKeySet keys = c10::DispatchKeySet(kKey) | c10::DispatchKeySet(dense_key(device)) |
-                                   c10::DispatchKeySet(autocast_key(device));
+  const c10::DispatchKeySet keys =
+      c10::DispatchKeySet(kKey) | c10::DispatchKeySet(dense_key(device)) | c10::DispatchKeySet(autocast_key(device));
   auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(storage_for(device)), keys, local.dtype());
   impl->set_sizes_and_strides(spec->sizes, spec->strides);
   impl->set_backend_meta(c10::make_intrusive<DTensorMeta>(std::move(spec), std::move(local)));
@@ -55,9 +55,9 @@ SpecPtr spec_for(const DeviceMesh& mesh, const Placements& placements, const Dim
 DTensorMeta& require_dtensor(const char* operation, const at::Tensor& tensor) {
   if (DTensorMeta* meta = meta_of(tensor)) return *meta;
   throw_value_error(ErrorText(operation, "the tensor is not distributed")
-                        .fact("tensor", tensor.defined() ? dtype_name(tensor.scalar_type()) +
-                                                               sherd::to_string(tensor.sizes().vec())
-                                                         : "undefined")
+                        .fact("tensor", tensor.defined()
+                                            ? dtype_name(tensor.scalar_type()) + sherd::to_string(tensor.sizes().vec())
+                                            : "undefined")
                         .help("sherd::distribute_tensor(tensor, mesh, {sherd::Shard(0)})"));
 }
 

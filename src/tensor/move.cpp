@@ -31,11 +31,16 @@ class Mover {
   Tensor apply(const Step& step, const Tensor& local) {
     const Layout after{layout_.mesh, layout_.shape, step.after};
     switch (step.action) {
-      case Action::all_reduce: return all_reduce_axis(step.axes[0], local);
-      case Action::reduce_scatter: return reduce_scatter_axis(step.axes[0], local, after);
-      case Action::slice: return take(local, grid_of(layout_, here_), grid_of(after, here_));
-      case Action::exchange: return exchange(step, local, after);
-      case Action::keep_one: return keep_one(step.axes[0], local, step.after);
+      case Action::all_reduce:
+        return all_reduce_axis(step.axes[0], local);
+      case Action::reduce_scatter:
+        return reduce_scatter_axis(step.axes[0], local, after);
+      case Action::slice:
+        return take(local, grid_of(layout_, here_), grid_of(after, here_));
+      case Action::exchange:
+        return exchange(step, local, after);
+      case Action::keep_one:
+        return keep_one(step.axes[0], local, step.after);
     }
     return local;
   }
@@ -103,8 +108,8 @@ class Mover {
     const RunGrid wanted = grid_of(after, here_);
     bool gather = true;
     for (const int64_t axis : step.axes) gather &= is_replicate(step.after[static_cast<size_t>(axis)]);
-    for (size_t axis = 0; axis < here_.size(); ++axis) gather &= layout_.placements[axis] == step.after[axis] ||
-                                                                is_replicate(step.after[axis]);
+    for (size_t axis = 0; axis < here_.size(); ++axis)
+      gather &= layout_.placements[axis] == step.after[axis] || is_replicate(step.after[axis]);
     Tensor out = at::empty(shape_of(wanted), local.options());
     std::vector<int64_t> gives;
     std::vector<int64_t> takes;
@@ -155,9 +160,12 @@ class Mover {
     if (here_[static_cast<size_t>(axis)] == 0) return local;
     switch (std::get<Partial>(after[static_cast<size_t>(axis)]).op) {
       case ReduceOp::sum:
-      case ReduceOp::bxor: return at::zeros_like(local);
-      case ReduceOp::product: return at::ones_like(local);
-      default: return local;  // the reduction of equal values is the value
+      case ReduceOp::bxor:
+        return at::zeros_like(local);
+      case ReduceOp::product:
+        return at::ones_like(local);
+      default:
+        return local;  // the reduction of equal values is the value
     }
   }
 

@@ -26,8 +26,10 @@ bool is_ignored(const c10::TypePtr& type) {
   switch (type->kind()) {
     case c10::TypeKind::NumberType:
     case c10::TypeKind::FloatType:
-    case c10::TypeKind::GeneratorType: return true;
-    default: return false;
+    case c10::TypeKind::GeneratorType:
+      return true;
+    default:
+      return false;
   }
 }
 

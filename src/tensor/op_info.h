@@ -31,7 +31,7 @@ struct OpInfo {
   std::vector<int> return_of;  // per return: the written argument that it is, or -1
   bool writes = false;         // in place or out=
   bool has_out = false;
-  bool is_pointwise = false;   // torch's own tag
+  bool is_pointwise = false;  // torch's own tag
   bool is_random = false;
   bool is_foreach = false;
   Rewrite rewrite = nullptr;

@@ -29,9 +29,9 @@ struct InputPlan {
 
 struct OutputPlan {
   Placements placements;
-  Dims sizes;       // global size of sharded dims, -1: as in the local result
-  SpecPtr spec;     // of the last result
-  Dims local_sizes; // of the last result: with the same, `spec` holds again
+  Dims sizes;        // global size of sharded dims, -1: as in the local result
+  SpecPtr spec;      // of the last result
+  Dims local_sizes;  // of the last result: with the same, `spec` holds again
 };
 
 struct SizeEdit {
@@ -53,14 +53,14 @@ struct OpPlan {
   std::vector<IntEdit> int_edits;
   LocalKernel kernel = nullptr;
   bool any_moves = false;
-  bool no_rule = false;       // runs whole on every rank
-  bool writes_back = false;   // a written argument was moved: its new value goes back to where it came from
-  bool pads = false;          // this rank has no rows, and the operator may not know what to do with none
-  bool adds = false;          // an operand is added in (a bias): it counts even where the rest is padding
-  bool broadcasts = false;    // drawn at random: replicas take the values of the first
+  bool no_rule = false;      // runs whole on every rank
+  bool writes_back = false;  // a written argument was moved: its new value goes back to where it came from
+  bool pads = false;         // this rank has no rows, and the operator may not know what to do with none
+  bool adds = false;         // an operand is added in (a bias): it counts even where the rest is padding
+  bool broadcasts = false;   // drawn at random: replicas take the values of the first
   int64_t bytes = 0;
-  Dims dims;                  // of squeeze: the dims that go
-  int64_t mask_offset = 0;    // of a masked factor: this rank's first row and their number
+  Dims dims;                // of squeeze: the dims that go
+  int64_t mask_offset = 0;  // of a masked factor: this rank's first row and their number
   int64_t mask_rows = 0;
 };
 

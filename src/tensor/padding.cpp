@@ -5,7 +5,6 @@
 
 #include <limits>
 
-
 namespace sherd::detail {
 namespace {
 
@@ -25,22 +24,31 @@ at::Scalar extreme(c10::ScalarType type, bool largest) {
     return largest ? infinity : -infinity;
   }
   switch (type) {
-    case c10::ScalarType::Bool: return largest;
-    case c10::ScalarType::Byte: return largest ? 255 : 0;
-    case c10::ScalarType::Char: return largest ? 127 : -128;
-    case c10::ScalarType::Short: return largest ? 32767 : -32768;
+    case c10::ScalarType::Bool:
+      return largest;
+    case c10::ScalarType::Byte:
+      return largest ? 255 : 0;
+    case c10::ScalarType::Char:
+      return largest ? 127 : -128;
+    case c10::ScalarType::Short:
+      return largest ? 32767 : -32768;
     case c10::ScalarType::Int:
       return largest ? std::numeric_limits<int32_t>::max() : std::numeric_limits<int32_t>::min();
-    default: return largest ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
+    default:
+      return largest ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
   }
 }
 
 Tensor neutral_like(const Tensor& tensor, ReduceOp op) {
   switch (op) {
-    case ReduceOp::product: return at::full_like(tensor, 1);
-    case ReduceOp::max: return at::full_like(tensor, extreme(tensor.scalar_type(), false));
-    case ReduceOp::min: return at::full_like(tensor, extreme(tensor.scalar_type(), true));
-    default: return at::full_like(tensor, 0);
+    case ReduceOp::product:
+      return at::full_like(tensor, 1);
+    case ReduceOp::max:
+      return at::full_like(tensor, extreme(tensor.scalar_type(), false));
+    case ReduceOp::min:
+      return at::full_like(tensor, extreme(tensor.scalar_type(), true));
+    default:
+      return at::full_like(tensor, 0);
   }
 }
 

@@ -35,7 +35,8 @@ bool is_sharded(const DTensorMeta& meta, int64_t dim) {
 
 // An average over shards of different sizes is not the average of their averages.
 bool mean(const c10::OperatorHandle& op, Stack& stack) {
-  const bool all = op.operator_name().overload_name.empty();  // mean(self, dtype), else mean.dim(self, dim, keepdim, dtype)
+  const bool all =
+      op.operator_name().overload_name.empty();  // mean(self, dtype), else mean.dim(self, dim, keepdim, dtype)
   const Tensor self = argument(stack, op, 0).toTensor();
   const DTensorMeta* meta = meta_of(self);
   if (meta == nullptr) return false;

@@ -145,18 +145,21 @@ TEST_P(EveryOp, EqualsDenseUnderEveryPlacement) {
   for (const char* mesh_text : {"[a=2]", "[a=3]", "[a=2, b=2]"}) {
     const Mesh shape = parse_mesh(mesh_text);
     Failures failures;
-    spawn(static_cast<int>(shape.size()), [&](World& world) {
-      const DeviceMesh mesh("cpu", shape);
-      Failures mine;
-      for (const auto& placements : combinations(sample, shape, shape.ndim() == 1 ? 60 : 40)) {
-        check_one(sample, mesh, placements, expected, grads, mine);
-      }
-      if (world.rank() == 0) {
-        for (auto& text : mine.texts) failures.add(std::move(text));
-      } else if (failures.texts.empty()) {
-        for (auto& text : mine.texts) failures.add("rank " + std::to_string(world.rank()) + ": " + std::move(text));
-      }
-    }, {.timeout = std::chrono::seconds(15)});
+    spawn(static_cast<int>(shape.size()),
+          [&](World& world) {
+            const DeviceMesh mesh("cpu", shape);
+            Failures mine;
+            for (const auto& placements : combinations(sample, shape, shape.ndim() == 1 ? 60 : 40)) {
+              check_one(sample, mesh, placements, expected, grads, mine);
+            }
+            if (world.rank() == 0) {
+              for (auto& text : mine.texts) failures.add(std::move(text));
+            } else if (failures.texts.empty()) {
+              for (auto& text : mine.texts)
+                failures.add("rank " + std::to_string(world.rank()) + ": " + std::move(text));
+            }
+          },
+          {.timeout = std::chrono::seconds(15)});
     for (size_t i = 0; i < std::min<size_t>(failures.texts.size(), 4); ++i) ADD_FAILURE() << failures.texts[i];
     if (failures.texts.size() > 4) ADD_FAILURE() << "and " << failures.texts.size() - 4 << " more";
   }

@@ -12,8 +12,8 @@ std::vector<Placements> targets(const Mesh& mesh, int64_t ndim) { return all_pla
 
 void check(const DeviceMesh& mesh, const at::Tensor& whole, const Placements& from, const Placements& to,
            std::vector<std::string>& wrong) {
-  const std::string what = to_string(mesh) + " " + to_string(whole.sizes().vec()) + " " + to_string(from) + " -> " +
-                           to_string(to);
+  const std::string what =
+      to_string(mesh) + " " + to_string(whole.sizes().vec()) + " " + to_string(from) + " -> " + to_string(to);
   at::Tensor x = distribute_any(whole, mesh, from).detach();
   x.requires_grad_(true);
   const at::Tensor y = redistribute(x, to);
@@ -31,24 +31,28 @@ void check(const DeviceMesh& mesh, const at::Tensor& whole, const Placements& fr
 void check_all(const char* mesh_text, at::IntArrayRef shape, const std::vector<Placements>& extra = {}) {
   const Mesh value = parse_mesh(mesh_text);
   std::vector<std::string> wrong;
-  spawn(static_cast<int>(value.size()), [&](World& world) {
-    const DeviceMesh mesh("cpu", value);
-    const at::Tensor whole = torch::arange(c10::multiply_integers(shape), torch::kDouble).view(shape);
-    std::vector<Placements> from = all_placements(value, whole.dim(), true);
-    std::vector<Placements> to = targets(value, whole.dim());
-    from.insert(from.end(), extra.begin(), extra.end());
-    to.insert(to.end(), extra.begin(), extra.end());
-    std::vector<std::string> mine;
-    for (const Placements& a : from) {
-      for (const Placements& b : to) check(mesh, whole, a, b, mine);
-    }
-    if (world.rank() == 0) wrong = mine;
-  }, {.timeout = std::chrono::seconds(20)});
+  spawn(static_cast<int>(value.size()),
+        [&](World& world) {
+          const DeviceMesh mesh("cpu", value);
+          const at::Tensor whole = torch::arange(c10::multiply_integers(shape), torch::kDouble).view(shape);
+          std::vector<Placements> from = all_placements(value, whole.dim(), true);
+          std::vector<Placements> to = targets(value, whole.dim());
+          from.insert(from.end(), extra.begin(), extra.end());
+          to.insert(to.end(), extra.begin(), extra.end());
+          std::vector<std::string> mine;
+          for (const Placements& a : from) {
+            for (const Placements& b : to) check(mesh, whole, a, b, mine);
+          }
+          if (world.rank() == 0) wrong = mine;
+        },
+        {.timeout = std::chrono::seconds(20)});
   for (size_t i = 0; i < std::min<size_t>(wrong.size(), 5); ++i) ADD_FAILURE() << wrong[i];
   EXPECT_TRUE(wrong.empty()) << wrong.size() << " wrong";
 }
 
-TEST(RedistributeTest, KeepsTheValueOnOneAxis) { check_all("[a=3]", {5, 4}, {{StridedShard(0, 2)}, {Ragged(0, {0, 1, 1, 5})}}); }
+TEST(RedistributeTest, KeepsTheValueOnOneAxis) {
+  check_all("[a=3]", {5, 4}, {{StridedShard(0, 2)}, {Ragged(0, {0, 1, 1, 5})}});
+}
 
 TEST(RedistributeTest, KeepsTheValueOnTwoAxes) {
   check_all("[a=2, b=2]", {5, 4}, {{StridedShard(0, 2), Shard(0)}, {Ragged(1, {0, 1, 4}), Shard(0)}});
