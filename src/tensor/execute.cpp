@@ -196,13 +196,22 @@ class Execution {
         }
       }
       if (value.isTensor()) {
-        if (value.toTensor().defined()) value = wrapped(value.toTensor(), i);
+        if (value.toTensor().defined() && !is_plain_number(value.toTensor(), i)) value = wrapped(value.toTensor(), i);
       } else if (value.isTensorList()) {
         c10::List<Tensor> list;
         for (const Tensor& local : value.toTensorVector()) list.push_back(wrapped(local, i));
         value = std::move(list);
       }
     }
+  }
+
+  // A number that an operator on a GPU returns on the CPU, such as a seed: the same on every rank, it stays as it is.
+  bool is_plain_number(const Tensor& local, size_t i) const {
+    if (local.device().type() == plan_.mesh->device_type() || local.dim() != 0) return false;
+    for (const Placement& p : output_plan(i).placements) {
+      if (!is_replicate(p)) return false;
+    }
+    return local.device().is_cpu();
   }
 
   Tensor wrapped(const Tensor& local, size_t i) {
