@@ -85,6 +85,7 @@ class Execution {
     const InputPlan& how = plan_.inputs[input];
     const bool written = info_.arguments[argument].written;
     if (meta != nullptr && grad && !meta->has_leaf_hook) hook_leaf(tensor);
+    if (written && meta != nullptr && meta->is_copied_view) refuse_lost_write(*meta, tensor);
     Tensor local = meta != nullptr ? meta->local : tensor;
     if (how.moves) {
       const bool contiguous = local.is_contiguous();
@@ -99,6 +100,15 @@ class Execution {
       originals_.push_back({tensor, argument, input, how.moves ? local : Tensor()});
     }
     return local;
+  }
+
+  [[noreturn]] void refuse_lost_write(const DTensorMeta& meta, const Tensor& tensor) const {
+    throw c10::NotImplementedError(
+        ErrorText(short_name(info_.name), "writing to this view would not reach the tensor it is a view of")
+            .fact("view", describe(*meta.spec, tensor.scalar_type()))
+            .fact("why", "the view cuts a sharded dim, so its data was moved")
+            .help("write to the whole tensor, or clone() the view first")
+            .str());
   }
 
   void localize(c10::IValue& value, size_t argument, size_t input, bool grad) {
@@ -221,7 +231,9 @@ class Execution {
       output.spec = spec_of_result(local, output);
       output.local_sizes = local.sizes().vec();
     }
-    return wrap(output.spec, local);
+    Tensor result = wrap(output.spec, local);
+    if (info_.is_view && plan_.any_moves) meta_of(result)->is_copied_view = true;
+    return result;
   }
 
   SpecPtr spec_of_result(const Tensor& local, const OutputPlan& output) const {

@@ -16,7 +16,8 @@ struct DTensorMeta final : c10::BackendMeta {
 
   SpecPtr spec;
   at::Tensor local;
-  bool has_leaf_hook = false;  // the gradient of this leaf is brought to its placements before it is accumulated
+  bool is_copied_view = false;  // a view whose data had to be moved: writes to it would not reach its base
+  bool has_leaf_hook = false;   // the gradient of this leaf is brought to its placements before it is accumulated
 
   // Every tensor has a meta of its own: detach() and set_data() copy it.
   c10::intrusive_ptr<BackendMeta> clone(const c10::intrusive_ptr<BackendMeta>&) const override {
