@@ -22,8 +22,8 @@ class GroupState;
 /// A handle: copying it is cheap and copies name the same group. Used by one thread of its rank at a time.
 ///
 /// Its backends are made when a collective first needs them, by the group's members alone: ranks outside the group
-/// take no part. On threads and Gloo a message concerns its two ranks alone, on NCCL the first call of a group is one
-/// that all members make. A group of one rank never communicates.
+/// take no part. Except among threads this waits for all members: where the first call is a message between two of
+/// them, the others must call something, too, a barrier say. A group of one rank never communicates.
 class Group {
  public:
   explicit Group(std::shared_ptr<detail::GroupState> state) : state_(std::move(state)) {}
@@ -40,7 +40,7 @@ class Group {
   /// How the group calls itself in errors: "ranks 0-3".
   const std::string& name() const;
 
-  /// The backend for tensors of a device type, for users of c10d; made on the first call.
+  /// The backend for tensors of a device type, for users of c10d; made on the first call, which every member makes.
   /// Throws c10::DistBackendError where none is configured for that device.
   c10::intrusive_ptr<c10d::Backend> backend(c10::DeviceType device) const;
 
