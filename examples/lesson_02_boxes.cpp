@@ -106,7 +106,8 @@ void run_rank(const sherd::World& world, const sherd::Mesh& shape) {
 
   const auto whole = assemble(group, strip, columns);
   const std::string received = recorder.to_string();
-  sherd::agree(group, "lesson_02_boxes", [&] { TORCH_CHECK(whole.equal(matrix), "the matrix has changed on the way"); });
+  sherd::agree(group, "lesson_02_boxes",
+               [&] { TORCH_CHECK(whole.equal(matrix), "the matrix has changed on the way"); });
   if (speaks) {
     std::cout << "\nAn all_gather puts it together again: every rank has the matrix it began with.\n\n"
               << "What rank 0 received:\n"
@@ -114,14 +115,16 @@ void run_rank(const sherd::World& world, const sherd::Mesh& shape) {
   }
 }
 
-// Starts this program again as ranks: `sherd run -n <ranks> -- lesson_02_boxes ...`, with the command beside this program.
+// Starts this program again as ranks: `sherd run -n <ranks> -- lesson_02_boxes ...`, with the command beside this
+// program.
 [[noreturn]] void run_as_processes(int64_t ranks, const std::string& mesh) {
   const auto self = std::filesystem::read_symlink("/proc/self/exe");
   const auto beside = self.parent_path() / "sherd";
   const std::string command = std::filesystem::exists(beside) ? beside.string() : "sherd";
   ::execlp(command.c_str(), command.c_str(), "run", "-n", std::to_string(ranks).c_str(), "--no-prefix", "--",
            self.c_str(), "--mesh", mesh.c_str(), nullptr);
-  throw std::runtime_error("lesson_02_boxes: cannot start `sherd run`\n  command: " + command + "\n  help: put it on the PATH");
+  throw std::runtime_error("lesson_02_boxes: cannot start `sherd run`\n  command: " + command +
+                           "\n  help: put it on the PATH");
 }
 
 int main(int argc, char** argv) try {

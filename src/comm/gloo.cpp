@@ -1,7 +1,6 @@
 // Gloo comes with libtorch, its headers do not: gloo_headers/ declares the few names that ProcessGroupGloo.hpp needs.
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-
 #include <csignal>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "comm/transports.h"
 
