@@ -165,9 +165,15 @@ bool takes_kernel(const c10::OperatorHandle& op) {
   return !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
 }
 
+// Kept for ever: at exit the dispatcher may be gone before us. One list for all, which is also read, so that the
+// compiler keeps the pointer and a leak checker finds what hangs on it.
+std::vector<c10::RegistrationHandleRAII>& registrations() {
+  static auto* list = new std::vector<c10::RegistrationHandleRAII>;
+  return *list;
+}
+
 void add_kernel(const c10::OperatorName& name) {
-  static auto* handles = new std::vector<c10::RegistrationHandleRAII>;
-  handles->push_back(c10::Dispatcher::singleton().registerImpl(
+  registrations().push_back(c10::Dispatcher::singleton().registerImpl(
       name, kKey, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<OpKernel>()), std::nullopt, nullptr,
       "sherd"));
 }
@@ -225,8 +231,7 @@ void fall_back(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack)
 struct Install {
   Install() {
     auto& dispatcher = c10::Dispatcher::singleton();
-    static auto* listener =
-        new c10::RegistrationHandleRAII(dispatcher.addRegistrationListener(std::make_unique<Latecomers>()));
+    registrations().push_back(dispatcher.addRegistrationListener(std::make_unique<Latecomers>()));
     {
       const std::lock_guard lock(Latecomers::list().mutex);
       Latecomers::list().listening = true;
@@ -235,10 +240,8 @@ struct Install {
       const auto op = dispatcher.findOp(name);
       if (op && takes_kernel(*op)) add_kernel(name);
     }
-    static auto* fallback = new c10::RegistrationHandleRAII(
+    registrations().push_back(
         dispatcher.registerFallback(kKey, c10::KernelFunction::makeFromBoxedFunction<&fall_back>(), "sherd"));
-    (void)listener;
-    (void)fallback;
   }
 } const install;
 
