@@ -201,18 +201,20 @@ struct Latecomers final : c10::OpRegistrationListener {
 
   static void add_kernels() {
     if (!list().any.load(std::memory_order_acquire)) return;
+    static std::mutex one_at_a_time;
+    const std::lock_guard turn(one_at_a_time);
     std::vector<c10::OperatorName> names;
     {
       const std::lock_guard lock(list().mutex);
       names.swap(list().names);
-      list().any = false;
     }
-    static std::mutex one_at_a_time;
-    const std::lock_guard lock(one_at_a_time);
     for (const c10::OperatorName& name : names) {
       const auto op = c10::Dispatcher::singleton().findOp(name);
       if (op && takes_kernel(*op)) add_kernel(name);
     }
+    // Only now: a thread that saw nothing to do while the kernels are being added would go on without them.
+    const std::lock_guard lock(list().mutex);
+    list().any = !list().names.empty();
   }
 };
 
