@@ -1,6 +1,7 @@
 #include "plan/propagate.h"
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 #include <tuple>
 
@@ -40,6 +41,15 @@ std::vector<int64_t> chunk_cuts(int64_t size, int64_t n) {
   const int64_t step = (size + n - 1) / n;
   std::vector<int64_t> cuts;
   for (int64_t i = 0; i <= n; ++i) cuts.push_back(std::min(size, i * step));
+  return cuts;
+}
+
+// Where a window is cut, its factor being cut there.
+std::vector<int64_t> cuts_of_window(const rules::Window& window, std::vector<int64_t> cuts) {
+  for (int64_t& cut : cuts) {
+    const int64_t rows = std::max<int64_t>(0, cut - window.start);
+    cut = std::min(window.size, (rows + window.step - 1) / window.step);
+  }
   return cuts;
 }
 
@@ -147,6 +157,7 @@ class Propagation {
     }
     if (!best_choice) return false;
     choice_ = std::move(*best_choice);
+    if (best_axis.factor >= 0) pieces_[best_axis.factor] = cut_further(best_axis, axis);
     sharded_.push_back(best_axis.factor);
     return true;
   }
@@ -166,7 +177,9 @@ class Propagation {
     };
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const Placement& p = inputs_[i].placements[a];
-      if (is_shard(p) && !rule_.inputs[i].unused) {
+      const auto& window = rule_.inputs[i].window;
+      const bool own_cuts = window && sharded_dim(p) == static_cast<int64_t>(window->dim);
+      if (is_shard(p) && !rule_.inputs[i].unused && !own_cuts) {
         const auto& dim = rule_.inputs[i].dims[static_cast<size_t>(sharded_dim(p))];
         if (auto cut = cut_of(rule_, dim, p, n)) add({cut->first, normal(cut->second), 0, ReduceOp::sum});
       }
@@ -250,11 +263,37 @@ class Propagation {
     if (option.factor >= 0 && rule_.factors[static_cast<size_t>(option.factor)].kind == FactorKind::mask) {
       choice_.masked = true;
     }
-    return fits();
+    return fits(axis);
+  }
+
+  // The borders between the pieces of a factor when this axis cuts it, too; none where the pieces are not ranges.
+  std::vector<int64_t> cut_further(const AxisChoice& option, int64_t axis) const {
+    const auto known = pieces_.find(option.factor);
+    const std::vector<int64_t> before =
+        known != pieces_.end() ? known->second
+                               : std::vector<int64_t>{0, rule_.factors[static_cast<size_t>(option.factor)].size};
+    if (before.empty() || std::holds_alternative<StridedShard>(option.cut)) return {};
+    if (const auto* ragged = std::get_if<Ragged>(&option.cut)) return ragged->cuts;
+    std::vector<int64_t> after{0};
+    for (size_t i = 0; i + 1 < before.size(); ++i) {
+      const auto cuts = chunk_cuts(before[i + 1] - before[i], mesh_.size(axis));
+      for (size_t k = 1; k < cuts.size(); ++k) after.push_back(before[i] + cuts[k]);
+    }
+    return after;
+  }
+
+  std::optional<Placement> place_window(const rules::Window& window, const AxisChoice& option, int64_t axis) const {
+    std::vector<int64_t> cuts = cut_further(option, axis);
+    if (cuts.empty()) return std::nullopt;
+    cuts = cuts_of_window(window, std::move(cuts));
+    const auto dim = static_cast<int64_t>(window.dim);
+    if (cuts == chunk_cuts(window.size, mesh_.size(axis))) return Shard(dim);
+    return Ragged(dim, std::move(cuts));
   }
 
   std::optional<Placement> place(const BoundOperand& operand, size_t dim, const AxisChoice& option,
                                  int64_t axis) const {
+    if (operand.window && operand.window->dim == dim) return place_window(*operand.window, option, axis);
     bool nested = false;
     for (size_t left = 0; left < sharded_.size(); ++left) {
       if (sharded_[left] < 0) continue;
@@ -283,19 +322,29 @@ class Propagation {
     return std::nullopt;
   }
 
-  // User-chosen cuts count on the axes to their left; where these changed, the cuts mean something else.
-  bool fits() const {
+  // User-chosen cuts count on the axes to their left; where these changed, the cuts mean something else. Axes to the
+  // right of `axis` are still to be chosen: what no longer fits there counts as whole until then.
+  bool fits(int64_t axis) {
     for (size_t i = 0; i < inputs_.size(); ++i) {
-      bool ragged = false;
-      for (const Placement& p : choice_.inputs[i]) ragged |= std::holds_alternative<Ragged>(p);
-      if (!ragged) continue;
-      try {
-        checked_placements("", mesh_, inputs_[i].shape, choice_.inputs[i]);
-      } catch (const std::invalid_argument&) {
-        return false;
+      if (are_placements(i)) continue;
+      for (auto a = static_cast<size_t>(axis) + 1; a < choice_.inputs[i].size(); ++a) {
+        if (std::holds_alternative<Ragged>(choice_.inputs[i][a])) choice_.inputs[i][a] = Replicate();
       }
+      if (!are_placements(i)) return false;
     }
     return true;
+  }
+
+  bool are_placements(size_t input) const {
+    bool ragged = false;
+    for (const Placement& p : choice_.inputs[input]) ragged |= std::holds_alternative<Ragged>(p);
+    if (!ragged) return true;
+    try {
+      checked_placements("", mesh_, inputs_[input].shape, choice_.inputs[input]);
+      return true;
+    } catch (const std::invalid_argument&) {
+      return false;
+    }
   }
 
   int64_t cost(size_t i) const {
@@ -310,6 +359,7 @@ class Propagation {
   const std::optional<Placements>& keep_;
   Choice choice_;
   std::vector<int> sharded_;  // the factor that each axis so far shards, or -1
+  std::map<int, std::vector<int64_t>> pieces_;  // of factors sharded so far
 };
 
 }  // namespace

@@ -243,6 +243,11 @@ std::string to_string(const BoundRule& rule) {
         if (d > 0) text += " ";
         if (operand.dims[d].empty()) text += "1";
         for (const int16_t factor : operand.dims[d]) text += name(factor);
+        if (operand.window && operand.window->dim == d) {
+          const auto& [dim, start, step, size] = *operand.window;
+          text += "[" + std::to_string(start) + ":" + std::to_string(start + size * step);
+          text += (step == 1 ? "" : ":" + std::to_string(step)) + "]";
+        }
       }
       if (!operand.unused) text += "]";
     }

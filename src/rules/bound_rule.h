@@ -2,6 +2,7 @@
 // A rule applied to the shapes of one call.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,18 @@ struct BoundFactor {
 /// The factors of one dim, the outermost first. None: the dim is not sharded (size 1, or broadcast).
 using DimFactors = std::vector<int16_t>;
 
+/// A dim that holds every `step`-th row of its factor from `start` on: cut where the factor is cut, it has cuts of its
+/// own.
+struct Window {
+  size_t dim = 0;
+  int64_t start = 0;
+  int64_t step = 1;
+  int64_t size = 0;  // rows of the dim
+};
+
 struct BoundOperand {
   std::vector<DimFactors> dims;
+  std::optional<Window> window = {};
   bool added = false;
   bool unused = false;                 // absent, or must be whole
   std::vector<int16_t> same_for = {};  // of an output: factors that it lacks and that do not change it
@@ -39,6 +50,12 @@ struct IntArgument {
   int dim = 0;
 };
 
+/// Two int arguments that hold the first row of a window and the row after its last, and become local ones.
+struct WindowArguments {
+  int start = 0;
+  int end = 0;
+};
+
 struct BoundRule {
   std::vector<BoundFactor> factors;
   std::vector<BoundOperand> inputs;   // one per tensor of the call, in order, those of lists included
@@ -47,6 +64,7 @@ struct BoundRule {
   uint64_t shape_only = 0;            // bit i: only the shape of input i matters, so a Partial need not be reduced
   std::vector<SizeArgument> sizes;
   std::vector<IntArgument> ints;
+  std::optional<WindowArguments> window = {};  // of the one operand that has a window
 };
 
 /// "i=64 k=32 j=16: [i, k], [k, j] -> [i, j] reduce k": for explain and for tests.

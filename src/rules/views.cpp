@@ -179,6 +179,29 @@ std::optional<BoundRule> view(const OpCall& call) {
   return builder.linear();
 }
 
+// Some dims are whole, the others stay.
+std::optional<BoundRule> whole_along(const OpCall& call, const Dims& dims) {
+  Builder builder(call);
+  BoundOperand& output = builder.output(builder.shape().size());
+  for (size_t d = 0; d < builder.shape().size(); ++d) {
+    if (std::find(dims.begin(), dims.end(), static_cast<int64_t>(d)) != dims.end()) continue;
+    builder.rule.inputs[0].dims[d] = output.dims[d] = {builder.factor(builder.shape()[d])};
+  }
+  return builder.linear();
+}
+
+// flip and roll: the dims that move are whole; roll without dims moves all.
+std::optional<BoundRule> move_rows(const OpCall& call) {
+  const auto ndim = static_cast<int64_t>(call.tensors[0].shape.size());
+  Dims dims = call.list("dims").value_or(Dims());
+  for (int64_t& d : dims) d = wrapped(d, ndim);
+  if (dims.empty() && call.op == "aten::roll") {
+    dims.resize(static_cast<size_t>(ndim));
+    std::iota(dims.begin(), dims.end(), 0);
+  }
+  return whole_along(call, dims);
+}
+
 // One dim is whole, the others stay: operators that pick or cut along a dim.
 std::optional<BoundRule> along(const OpCall& call, int64_t dim, bool keeps_dim) {
   const auto ndim = static_cast<int64_t>(call.tensors[0].shape.size());
@@ -193,10 +216,62 @@ std::optional<BoundRule> along(const OpCall& call, int64_t dim, bool keeps_dim) 
   return builder.linear();
 }
 
-std::optional<BoundRule> slice(const OpCall& call) {
+std::optional<BoundRule> split(const OpCall& call) {
   const auto ndim = static_cast<int64_t>(call.tensors[0].shape.size());
   if (ndim == 0) return std::nullopt;
   return along(call, wrapped(call.integer("dim", 0), ndim), true);
+}
+
+// The rows that slice(start, end, step) names in a dim of `size` rows.
+Window window_of(const OpCall& call, size_t dim, int64_t size) {
+  const auto within = [&](int64_t row) { return std::clamp<int64_t>(row < 0 ? row + size : row, 0, size); };
+  Window window{.dim = dim, .start = within(call.integer("start", 0)), .step = call.integer("step", 1)};
+  const int64_t end = std::max(window.start, within(call.integer("end", size)));
+  window.size = (end - window.start + window.step - 1) / window.step;
+  return window;
+}
+
+// slice(self, dim, start, end, step): every rank takes its own rows of the window.
+std::optional<BoundRule> slice(const OpCall& call) {
+  const Dims& shape = call.tensors[0].shape;
+  if (shape.empty() || call.integer("step", 1) < 1) return std::nullopt;
+  auto rule = whole_along(call, {});
+  const auto dim = static_cast<size_t>(wrapped(call.integer("dim", 0), static_cast<int64_t>(shape.size())));
+  if (dim >= shape.size()) return std::nullopt;
+  rule->outputs[0].window = window_of(call, dim, shape[dim]);
+  rule->window = {.start = call.find("start")->argument, .end = call.find("end")->argument};
+  return rule;
+}
+
+// slice_backward(grad_output, input_sizes, dim, start, end, step): rows outside the window are zero.
+std::optional<BoundRule> slice_backward(const OpCall& call) {
+  const auto sizes = call.list("input_sizes");
+  if (!sizes || sizes->empty() || call.integer("step", 1) < 1) return std::nullopt;
+  const auto dim = static_cast<size_t>(wrapped(call.integer("dim", 0), static_cast<int64_t>(sizes->size())));
+  Builder builder(call);
+  BoundOperand& output = builder.output(sizes->size());
+  for (size_t d = 0; d < sizes->size(); ++d) {
+    builder.rule.inputs[0].dims[d] = output.dims[d] = {builder.factor((*sizes)[d])};
+  }
+  builder.rule.inputs[0].window = window_of(call, dim, (*sizes)[dim]);
+  builder.rule.window = {.start = call.find("start")->argument, .end = call.find("end")->argument};
+  builder.localize("input_sizes");
+  return builder.linear();
+}
+
+// select_backward(grad_output, input_sizes, dim, index): zero but for one row.
+std::optional<BoundRule> select_backward(const OpCall& call) {
+  const auto sizes = call.list("input_sizes");
+  if (!sizes || sizes->empty()) return std::nullopt;
+  const auto dim = static_cast<size_t>(wrapped(call.integer("dim", 0), static_cast<int64_t>(sizes->size())));
+  Builder builder(call);
+  BoundOperand& output = builder.output(sizes->size());
+  for (size_t d = 0; d < sizes->size(); ++d) {
+    if (d == dim) continue;
+    builder.rule.inputs[0].dims[d < dim ? d : d - 1] = output.dims[d] = {builder.factor((*sizes)[d])};
+  }
+  builder.localize("input_sizes");
+  return builder.linear();
 }
 
 std::optional<BoundRule> select(const OpCall& call) {
@@ -262,7 +337,11 @@ std::span<const FunctionRow> view_functions() {
       {"squeeze squeeze_copy", squeeze},
       {"expand expand_copy", expand},
       {"view.default view reshape _unsafe_view view_copy", view},
-      {"slice slice_copy split split_with_sizes split_copy split_with_sizes_copy narrow_copy flip roll", slice},
+      {"slice slice_copy", slice},
+      {"slice_backward", slice_backward},
+      {"select_backward", select_backward},
+      {"split split_with_sizes split_copy split_with_sizes_copy unsafe_split unsafe_split_with_sizes narrow_copy", split},
+      {"flip roll", move_rows},
       {"select select_copy unbind unbind_copy", select},
       {"cat", cat},
       {"stack", stack},

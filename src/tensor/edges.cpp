@@ -53,9 +53,9 @@ struct Redistribute : Function<Redistribute> {
 
 struct ToLocal : Function<ToLocal> {
   static Tensor forward(AutogradContext* context, const Tensor& tensor, const Placements& grad_placements) {
-    const DTensorMeta* meta = meta_of(tensor);
+    DTensorMeta* meta = meta_of(tensor);
     keep(context, meta->spec, grad_placements);
-    return meta->local.alias();
+    return current_local(*meta).alias();
   }
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     if (!grads[0].defined()) return {Tensor(), Tensor()};
@@ -90,8 +90,8 @@ Placements grad_placements_for(Placements placements) {
 
 Tensor redistributed(const Tensor& tensor, const Placements& to) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const DTensorMeta* meta = meta_of(tensor);
-  Tensor local = move(meta->local, meta->spec->mesh, meta->spec->sizes, meta->spec->placements, to);
+  DTensorMeta* meta = meta_of(tensor);
+  Tensor local = move(current_local(*meta), meta->spec->mesh, meta->spec->sizes, meta->spec->placements, to);
   // A result never shares memory with its source, as in every other operator that is not a view.
   if (local.numel() > 0 && local.is_alias_of(meta->local)) local = local.clone();
   return wrap(spec_for(meta->spec->mesh, to, meta->spec->sizes, local), local);
@@ -108,7 +108,7 @@ Tensor redistribute_edge(const Tensor& tensor, const Placements& to) {
 
 Tensor to_local_edge(const Tensor& tensor, const Placements& grad_placements) {
   if (c10::GradMode::is_enabled() && !meta_of(tensor)->has_leaf_hook) hook_leaf(tensor);
-  if (!c10::GradMode::is_enabled() || !tensor.requires_grad()) return meta_of(tensor)->local;
+  if (!c10::GradMode::is_enabled() || !tensor.requires_grad()) return current_local(*meta_of(tensor));
   return ToLocal::apply(tensor, grad_placements);
 }
 

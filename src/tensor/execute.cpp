@@ -3,6 +3,8 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "comm/call.h"
 #include "comm/errors.h"
 #include "sherd/collectives.h"
@@ -75,8 +77,9 @@ class Execution {
       op_.callBoxed(stack_);
     }
     if (plan_.broadcasts) agree_on_random_values();
-    if (plan_.writes_back) write_back();
+    if (plan_.writes_back && !info_.is_inplace_view) write_back();
     wrap_results();
+    if (info_.writes && !info_.is_inplace_view) tell_of_writes();
   }
 
  private:
@@ -85,14 +88,15 @@ class Execution {
     const InputPlan& how = plan_.inputs[input];
     const bool written = info_.arguments[argument].written;
     if (meta != nullptr && grad && !meta->has_leaf_hook) hook_leaf(tensor);
-    if (written && meta != nullptr && meta->is_copied_view) refuse_lost_write(*meta, tensor);
-    Tensor local = meta != nullptr ? meta->local : tensor;
+    Tensor local = meta != nullptr ? current_local(*meta) : tensor;
     if (how.moves) {
       const bool contiguous = local.is_contiguous();
       local = move(how.move, local, *plan_.mesh, how.shape, how.from);
       // Kernels read what they saved themselves (a mean, a mask) without asking for its strides.
       if (contiguous) local = local.contiguous();
     }
+    if (input == 0 && meta != nullptr && info_.reads_strides) local = in_whole_memory(*meta, tensor, local, how);
+    if (input == 0 && meta != nullptr && (info_.is_view || info_.is_inplace_view)) remember_view(*meta, how, local);
     if (written) {
       // A slice would write into the original, which gets its new value in write_back.
       if (how.moves && meta != nullptr && local.is_alias_of(meta->local)) local = local.clone();
@@ -102,13 +106,35 @@ class Execution {
     return local;
   }
 
-  [[noreturn]] void refuse_lost_write(const DTensorMeta& meta, const Tensor& tensor) const {
-    throw c10::NotImplementedError(
-        ErrorText(short_name(info_.name), "writing to this view would not reach the tensor it is a view of")
-            .fact("view", describe(*meta.spec, tensor.scalar_type()))
-            .fact("why", "the view cuts a sharded dim, so its data was moved")
-            .help("write to the whole tensor, or clone() the view first")
-            .str());
+  // The local tensor, all of it there, in memory as the whole tensor's strides say.
+  Tensor in_whole_memory(const DTensorMeta& meta, const Tensor& tensor, const Tensor& local, const InputPlan& how) const {
+    if (!how.moves) return local;
+    if (meta.is_cut) {
+      throw c10::NotImplementedError(ErrorText(short_name(info_.name), "this view of a distributed tensor has no memory around it")
+                                         .fact("view", describe(*meta.spec, tensor.scalar_type()))
+                                         .help("call as_strided on the tensor itself, or clone() the view first")
+                                         .str());
+    }
+    const at::IntArrayRef strides = meta.spec->strides;
+    if (local.strides() == strides) return local;
+    Dims sizes = local.sizes().vec();
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      if (strides[d] == 0 && sizes[d] > 0) sizes[d] = 1;  // expanded
+    }
+    Tensor memory = at::empty_strided(sizes, strides, local.options());
+    Tensor rows = local;
+    for (size_t d = 0; d < sizes.size(); ++d) rows = rows.narrow(static_cast<int64_t>(d), 0, sizes[d]);
+    memory.copy_(rows);
+    return memory.expand(local.sizes());
+  }
+
+  // Results of a view share memory with the tensor; where that was moved they remember the way back.
+  void remember_view(const DTensorMeta& meta, const InputPlan& how, const Tensor& local) {
+    origin_ = meta.origin;
+    viewed_numel_ = meta.is_cut ? std::numeric_limits<int64_t>::max() : numel(meta.spec->sizes);
+    if (!how.moves) return;
+    origin_ =
+        c10::make_intrusive<ViewOrigin>(meta.local, local, meta.origin, *plan_.mesh, how.shape, how.from, how.to);
   }
 
   void localize(c10::IValue& value, size_t argument, size_t input, bool grad) {
@@ -189,6 +215,13 @@ class Execution {
     }
   }
 
+  // Copied views of what was written, and the tensors that were written through such a view.
+  void tell_of_writes() {
+    for (const Original& kept : originals_) {
+      if (DTensorMeta* meta = meta_of(kept.tensor)) wrote_local(*meta);
+    }
+  }
+
   void wrap_results() {
     const size_t count = info_.return_of.size();
     const size_t results = stack_.size() - count;
@@ -232,7 +265,10 @@ class Execution {
       output.local_sizes = local.sizes().vec();
     }
     Tensor result = wrap(output.spec, local);
-    if (info_.is_view && plan_.any_moves) meta_of(result)->is_copied_view = true;
+    if (info_.is_view) {
+      meta_of(result)->is_cut = result.numel() < viewed_numel_;
+      if (origin_ && local.is_alias_of(origin_->moved)) meta_of(result)->origin = origin_;
+    }
     return result;
   }
 
@@ -294,6 +330,7 @@ class Execution {
   void assign_view(const Tensor& self, const Tensor& local, size_t i) {
     const Tensor result = wrapped(local, i);
     assign(self, meta_of(result)->spec, local);
+    meta_of(self)->origin = origin_;
   }
 
   static void assign(const Tensor& tensor, const SpecPtr& spec, const Tensor& local) {
@@ -309,6 +346,8 @@ class Execution {
   Stack& stack_;
   const size_t base_;
   c10::SmallVector<Original, 1> originals_;
+  ViewOriginPtr origin_;      // of the results of a view
+  int64_t viewed_numel_ = 0;  // of what a view is a view of
 };
 
 // A rank outside the mesh computes nothing. It needs the sizes of the results, which the operator gives on tensors

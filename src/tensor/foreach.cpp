@@ -30,16 +30,16 @@ Target target_of(const Tensor& tensor) {
 }
 
 Tensor local_at(const Tensor& tensor, const Target& target) {
-  const DTensorMeta* meta = meta_of(tensor);
+  DTensorMeta* meta = meta_of(tensor);
   if (!target.spec)
     return meta == nullptr ? tensor
-                           : move(meta->local, meta->spec->mesh, meta->spec->sizes, meta->spec->placements,
+                           : move(current_local(*meta), meta->spec->mesh, meta->spec->sizes, meta->spec->placements,
                                   Placements(meta->spec->placements.size(), Replicate()));
   const bool scalar = tensor.dim() == 0;
   const Placements whole(target.placements.size(), Replicate());
   const Placements& to = scalar ? whole : target.placements;
   if (meta == nullptr) return move(tensor, target.spec->mesh, tensor.sizes().vec(), whole, to);
-  return move(meta->local, meta->spec->mesh, meta->spec->sizes, meta->spec->placements, to);
+  return move(current_local(*meta), meta->spec->mesh, meta->spec->sizes, meta->spec->placements, to);
 }
 
 }  // namespace
@@ -72,9 +72,12 @@ void execute_foreach(const c10::OperatorHandle& op, const OpInfo& info, Stack& s
   for (size_t i = 0; i < moved.size(); ++i) {
     for (size_t k = 0; k < moved[i].size(); ++k) {
       DTensorMeta* meta = meta_of(originals[i][k]);
-      if (meta == nullptr || moved[i][k].is_same(meta->local)) continue;
-      meta->local.copy_(
-          move(moved[i][k], meta->spec->mesh, meta->spec->sizes, targets[k].placements, meta->spec->placements));
+      if (meta == nullptr) continue;
+      if (!moved[i][k].is_same(meta->local)) {
+        meta->local.copy_(
+            move(moved[i][k], meta->spec->mesh, meta->spec->sizes, targets[k].placements, meta->spec->placements));
+      }
+      wrote_local(*meta);
     }
   }
   const size_t count = info.return_of.size();

@@ -146,13 +146,12 @@ class PlanMaker {
       for (const Placement& p : output.placements) {
         if (!is_shard(p)) continue;
         const auto dim = static_cast<size_t>(sharded_dim(p));
-        int64_t size = 1;
-        for (const int16_t f : rule.outputs[o].dims[dim]) size *= rule.factors[static_cast<size_t>(f)].size;
-        output.sizes[dim] = size;
+        output.sizes[dim] = size_of(rule, rule.outputs[o], dim);
       }
       plan_->outputs.push_back(std::move(output));
     }
     for (const rules::SizeArgument& size : rule.sizes) edit_size(rule, size);
+    if (rule.window) edit_window(rule);
     for (const rules::IntArgument& number : rule.ints) {
       if (!mesh_.coordinate()) break;
       const auto input = static_cast<size_t>(number.input);
@@ -165,6 +164,36 @@ class PlanMaker {
     plan_->kernel = local_kernel_for(info_, *plan_, choice->masked);
     plan_->pads = must_pad(rule);
     for (const rules::BoundOperand& input : rule.inputs) plan_->adds |= input.added && !input.unused;
+  }
+
+  static int64_t size_of(const BoundRule& rule, const rules::BoundOperand& operand, size_t dim) {
+    if (operand.window && operand.window->dim == dim) return operand.window->size;
+    int64_t size = 1;
+    for (const int16_t f : operand.dims[dim]) size *= rule.factors[static_cast<size_t>(f)].size;
+    return size;
+  }
+
+  // Where a rank has only some rows of a window's factor, its window is what these have of it.
+  void edit_window(const BoundRule& rule) {
+    if (!mesh_.coordinate()) return;
+    const bool on_output = rule.outputs[0].window.has_value();
+    const rules::Window& window = on_output ? *rule.outputs[0].window : *rule.inputs[0].window;
+    const Placements& placements = on_output ? plan_->inputs[0].to : plan_->outputs[0].placements;
+    Dims shape = inputs_[0].shape;
+    shape[window.dim] = rule.factors[static_cast<size_t>(rule.inputs[0].dims[window.dim][0])].size;
+    const Layout layout{mesh_.mesh(), shape, placements};
+    const int64_t rows = local_shape(layout, *mesh_.coordinate())[window.dim];
+    if (rows == shape[window.dim]) return;
+    const int64_t first = rows == 0 ? 0 : local_offset(layout, *mesh_.coordinate())[window.dim];
+    const auto rows_before = [&](int64_t row) {  // of the window
+      return std::min(window.size, (std::max<int64_t>(0, row - window.start) + window.step - 1) / window.step);
+    };
+    const int64_t begin = rows_before(first);
+    const int64_t end = rows_before(first + rows);
+    const int64_t start = window.start + begin * window.step - first;
+    const bool none = rows == 0 || begin == end;
+    plan_->int_edits.push_back({rule.window->start, none ? 0 : start});
+    plan_->int_edits.push_back({rule.window->end, none ? 0 : start + (end - begin - 1) * window.step + 1});
   }
 
   // Many operators refuse a tensor without rows, or crash on it. Element-wise ones and views do not.

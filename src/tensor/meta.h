@@ -6,6 +6,7 @@
 #include <c10/core/TensorImpl.h>
 
 #include "tensor/spec.h"
+#include "tensor/view_origin.h"
 
 namespace sherd::detail {
 
@@ -16,12 +17,16 @@ struct DTensorMeta final : c10::BackendMeta {
 
   SpecPtr spec;
   at::Tensor local;
-  bool is_copied_view = false;  // a view whose data had to be moved: writes to it would not reach its base
-  bool has_leaf_hook = false;   // the gradient of this leaf is brought to its placements before it is accumulated
+  ViewOriginPtr origin = {};   // of a view whose data had to be moved
+  bool is_cut = false;         // a view of some elements only: where they stand in the whole's memory is not known
+  bool has_leaf_hook = false;  // the gradient of this leaf is brought to its placements before it is accumulated
 
   // Every tensor has a meta of its own: detach() and set_data() copy it.
   c10::intrusive_ptr<BackendMeta> clone(const c10::intrusive_ptr<BackendMeta>&) const override {
-    return c10::make_intrusive<DTensorMeta>(spec, local);
+    auto copy = c10::make_intrusive<DTensorMeta>(spec, local);
+    copy->origin = origin;
+    copy->is_cut = is_cut;
+    return copy;
   }
 };
 
@@ -32,6 +37,18 @@ inline DTensorMeta* meta_of(const c10::TensorImpl* impl) {
 }
 inline DTensorMeta* meta_of(const at::Tensor& tensor) {
   return tensor.defined() ? meta_of(tensor.unsafeGetTensorImpl()) : nullptr;
+}
+
+/// This rank's part as it is now: a view that was copied is fetched anew where its tensor has changed.
+inline const at::Tensor& current_local(DTensorMeta& meta) {
+  if (meta.origin) refresh(*meta.origin);
+  return meta.local;
+}
+
+/// To be called when this rank's part was written.
+inline void wrote_local(DTensorMeta& meta) {
+  note_write(meta.local, meta.spec->mesh);
+  if (meta.origin) write_through(*meta.origin);
 }
 
 /// A DTensor of a spec and this rank's part of it. `local` must not require grad.

@@ -79,6 +79,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& op) {
     return_of.push_back(same);
     is_view |= result.alias_info() != nullptr && !result.alias_info()->isWrite();
   }
+  reads_strides = name.starts_with("aten::as_strided");
   is_pointwise = op.hasTag(at::Tag::pointwise);
   rewrite = rewrite_for(name, overload);
   is_inplace_view = op.hasTag(at::Tag::inplace_view);

@@ -1,6 +1,8 @@
 #include "tensor/rewrites.h"
 
 #include <ATen/ops/nll_loss_forward.h>
+#include <ATen/ops/select.h>
+#include <ATen/ops/slice.h>
 #include <ATen/ops/sum.h>
 
 #include <string_view>
@@ -88,6 +90,59 @@ bool nll_loss_forward(const c10::OperatorHandle& op, Stack& stack) {
   return true;
 }
 
+void answer(const c10::OperatorHandle& op, Stack& stack, c10::IValue result) {
+  torch::jit::drop(stack, op.schema().arguments().size());
+  stack.push_back(std::move(result));
+}
+
+// The dim that an argument names, where the tensor is sharded along it.
+std::optional<int64_t> sharded_dim_named(const Tensor& self, const c10::IValue& dim) {
+  const DTensorMeta* meta = meta_of(self);
+  const int64_t d = dim.toInt() < 0 ? dim.toInt() + self.dim() : dim.toInt();
+  if (meta == nullptr || d < 0 || d >= self.dim() || !is_sharded(*meta, d)) return std::nullopt;
+  return d;
+}
+
+// select(self, dim, index) of a sharded dim: the row is cut out first, so that it alone is moved.
+bool select(const c10::OperatorHandle& op, Stack& stack) {
+  const Tensor self = argument(stack, op, 0).toTensor();
+  const auto dim = sharded_dim_named(self, argument(stack, op, 1));
+  if (!dim || self.size(*dim) < 2) return false;
+  const int64_t size = self.size(*dim);
+  int64_t row = argument(stack, op, 2).toInt();
+  if (row < -size || row >= size) return false;  // torch says what is wrong
+  if (row < 0) row += size;
+  answer(op, stack, at::select(at::slice(self, *dim, row, row + 1), *dim, 0));
+  return true;
+}
+
+// split(self, rows, dim) and split_with_sizes(self, sizes, dim) of a sharded dim: slices, which move nothing.
+bool split(const c10::OperatorHandle& op, Stack& stack) {
+  const Tensor self = argument(stack, op, 0).toTensor();
+  const auto dim = sharded_dim_named(self, argument(stack, op, 2));
+  if (!dim) return false;
+  const c10::IValue& how = argument(stack, op, 1);
+  const int64_t size = self.size(*dim);
+  std::vector<int64_t> sizes;
+  int64_t total = 0;
+  if (how.isIntList()) {
+    sizes = how.toIntVector();
+    for (const int64_t n : sizes) total += n;
+  } else {
+    if (how.toInt() <= 0) return false;
+    for (; total < size; total += sizes.back()) sizes.push_back(std::min(how.toInt(), size - total));
+  }
+  if (total != size) return false;
+  c10::List<Tensor> parts;
+  int64_t begin = 0;
+  for (const int64_t n : sizes) {
+    parts.push_back(at::slice(self, *dim, begin, begin + n));
+    begin += n;
+  }
+  answer(op, stack, std::move(parts));
+  return true;
+}
+
 struct RewriteRow {
   std::string_view name;
   std::string_view overload;
@@ -98,6 +153,11 @@ constexpr RewriteRow kRewrites[] = {
     {"aten::mean", "", mean},
     {"aten::mean", "dim", mean},
     {"aten::nll_loss_forward", "", nll_loss_forward},
+    {"aten::select", "int", select},
+    {"aten::split", "Tensor", split},
+    {"aten::split_with_sizes", "", split},
+    {"aten::unsafe_split", "Tensor", split},
+    {"aten::unsafe_split_with_sizes", "", split},
 };
 
 }  // namespace

@@ -133,6 +133,87 @@ void add_views(std::vector<OpSample>& all) {
   all.push_back({"chunk", {ints({4, 6})}, [](const Tensors& t) { return t[0].chunk(3, 1); }});
 }
 
+// Rows of a dim that may be sharded: cut, picked, moved.
+void add_row_views(std::vector<OpSample>& all) {
+  all.push_back(unary("slice_columns_step", [](auto& x) { return x.slice(1, 1, 5, 2); }));
+  all.push_back(unary("slice_of_slice", [](auto& x) { return x.slice(0, 1, 4).slice(0, 1, 2) * 2; }));
+  all.push_back(unary("slice_none", [](auto& x) { return x.slice(0, 2, 2); }));
+  all.push_back(unary("slice_last_row", [](auto& x) { return x.slice(0, -1); }));
+  all.push_back(unary("slice_plus_slice", [](auto& x) { return x.slice(1, 0, 4) + x.slice(1, 1, 5); }));
+  all.push_back(unary("select_first", [](auto& x) { return x.select(0, 0); }));
+  all.push_back(unary("select_last", [](auto& x) { return x.select(0, -1); }));
+  all.push_back({"unbind", {ints({4, 3})}, [](const Tensors& t) { return t[0].unbind(0); }});
+  all.push_back({"split_uneven", {ints({5, 3})}, [](const Tensors& t) { return t[0].split({1, 3, 1}, 0); }});
+  all.push_back({"split_even", {ints({6, 3})}, [](const Tensors& t) { return t[0].split(4, 0); }});
+  all.push_back(unary("flip_columns", [](auto& x) { return x.flip({1}); }));
+  all.push_back(unary("flip_both", [](auto& x) {
+    return x.flip({0, 1});
+  }));
+  all.push_back(unary("roll_columns", [](auto& x) { return x.roll({2}, {1}); }));
+  all.push_back(unary("roll_all", [](auto& x) { return x.roll({3}); }));
+  all.push_back(unary("diagonal", [](auto& x) { return x.diagonal(1); }));
+  all.push_back(unary("narrow", [](auto& x) { return x.narrow(1, 1, 3); }));
+  all.push_back(unary("unfold", [](auto& x) { return x.unfold(1, 2, 1); }));
+  all.push_back(unary("as_strided_rows", [](auto& x) {
+    return x.as_strided({2, 5}, {5, 1}, 5);
+  }));
+  all.push_back(unary("as_strided_transposed", [](auto& x) {
+    return x.as_strided({3, 2}, {1, 10}, 1);
+  }));
+  all.push_back(unary("as_strided_of_transposed", [](auto& x) {
+    return (x * 2).t().as_strided({2, 5}, {5, 1}, 5);
+  }));
+  all.push_back(unary("as_strided_diagonal", [](auto& x) { return x.as_strided({4}, {6}, 0); }));
+}
+
+// Writes through a view reach the tensor, and writes to the tensor reach its views.
+void add_writes_through_views(std::vector<OpSample>& all) {
+  const auto writes = [&](const std::string& name, std::function<void(const at::Tensor&)> write) {
+    all.push_back(unary("write_" + name, [write](auto& x) {
+      const at::Tensor z = x * 1;
+      write(z);
+      return z * 2;
+    }));
+  };
+  writes("row", [](auto& z) { z.select(0, 0).fill_(5); });
+  writes("row_scaled", [](auto& z) { z.select(0, 2).mul_(3); });
+  writes("last_row_zero", [](auto& z) { z.select(0, -1).zero_(); });
+  writes("column", [](auto& z) { z.select(1, 1).mul_(2); });
+  writes("column_copied", [](auto& z) { z.select(1, 3).copy_(z.select(1, 0) * 2); });
+  writes("rows", [](auto& z) { z.slice(0, 1, 3).mul_(2); });
+  writes("columns_step", [](auto& z) { z.slice(1, 0, 5, 2).add_(1); });
+  writes("element", [](auto& z) { z.select(0, 1).select(0, 2).mul_(4); });
+  writes("flat", [](auto& z) { z.view(-1).slice(0, 3, 9).mul_(2); });
+  writes("transposed", [](auto& z) { z.t().select(0, 2).mul_(-1); });
+  writes("diagonal", [](auto& z) { z.diagonal().mul_(3); });
+  writes("strided", [](auto& z) { z.as_strided({2, 2}, {5, 1}, 6).mul_(3); });
+  writes("index", [](at::Tensor z) {
+    using torch::indexing::Slice;
+    z.index_put_({1, Slice(1, 3)}, 7);
+  });
+  all.push_back(unary("write_seen_by_row", [](auto& x) {
+    const at::Tensor z = x * 1;
+    const at::Tensor row = z.select(0, 1);
+    z.mul_(2);
+    return row * 3;
+  }));
+  all.push_back(unary("write_seen_by_other_view", [](auto& x) {
+    const at::Tensor z = x * 1;
+    const at::Tensor row = z.select(0, 1);
+    const at::Tensor column = z.select(1, 1);
+    row.mul_(2);
+    column.add_(1);
+    return row * 3 + z;
+  }));
+  all.push_back(unary("write_through_detached", [](auto& x) {
+    const at::Tensor z = (x * 1).detach();
+    z.select(0, 1).detach().fill_(3);
+    z.data().select(1, 1).fill_(4);
+    for (const at::Tensor& part : z.unbind(1)) part.add_(1);
+    return z + x;
+  }));
+}
+
 void add_networks(std::vector<OpSample>& all) {
   all.push_back({"embedding", {ints({7, 4}), index({2, 3}, 7)}, [](const Tensors& t) {
                    return Tensors{torch::embedding(t[0], t[1])};
@@ -184,6 +265,8 @@ std::vector<OpSample> op_samples() {
   add_contractions(all);
   add_reductions(all);
   add_views(all);
+  add_row_views(all);
+  add_writes_through_views(all);
   add_networks(all);
   return all;
 }

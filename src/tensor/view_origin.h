@@ -1,0 +1,51 @@
+#pragma once
+// A view whose data had to be moved (a row of a sharded dim, say) is a copy. It remembers what it was copied from, so
+// that a write to the view reaches the tensor, and a write to the tensor reaches the view.
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <atomic>
+
+#include "sherd/device_mesh.h"
+#include "sherd/layout.h"
+
+namespace sherd::detail {
+
+struct ViewOrigin;
+using ViewOriginPtr = c10::intrusive_ptr<ViewOrigin>;
+
+struct ViewOrigin final : c10::intrusive_ptr_target {
+  ViewOrigin(at::Tensor copied, at::Tensor copy, ViewOriginPtr above, const DeviceMesh& on, Dims whole,
+             Placements before, Placements after);
+  ~ViewOrigin() override;
+  ViewOrigin(const ViewOrigin&) = delete;
+  ViewOrigin& operator=(const ViewOrigin&) = delete;
+
+  const at::Tensor base;       // the local tensor that was moved
+  const at::Tensor moved;      // the copy; the local tensors of its views share its memory
+  const ViewOriginPtr parent;  // where `base` belongs to such a view itself
+  const DeviceMesh mesh;
+  const Dims shape;
+  const Placements from;  // of base
+  const Placements to;    // of moved
+  uint64_t seen = 0;      // the writes to base that `moved` knows of
+};
+
+/// Fetches the copy anew where its base was written since. Every rank of the mesh calls it alike.
+void refresh(ViewOrigin& origin);
+
+/// Brings what was written into the copy to its base. Every rank of the mesh calls it alike.
+void write_through(ViewOrigin& origin);
+
+/// How many copied views are alive in this process.
+extern std::atomic<int64_t> copied_views;
+
+void count_write(const at::Tensor& local, const DeviceMesh& mesh);
+
+/// Says that a local tensor of this rank was written.
+inline void note_write(const at::Tensor& local, const DeviceMesh& mesh) {
+  if (copied_views.load(std::memory_order_relaxed) != 0) count_write(local, mesh);
+}
+
+}  // namespace sherd::detail
