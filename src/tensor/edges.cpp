@@ -94,7 +94,7 @@ Tensor redistributed(const Tensor& tensor, const Placements& to) {
   Tensor local = move(current_local(*meta), meta->spec->mesh, meta->spec->sizes, meta->spec->placements, to);
   // A result never shares memory with its source, as in every other operator that is not a view.
   if (local.numel() > 0 && local.is_alias_of(meta->local)) local = local.clone();
-  return wrap(spec_for(meta->spec->mesh, to, meta->spec->sizes, local), local);
+  return wrap(intern_spec(meta->spec->mesh, to, meta->spec->sizes, meta->spec->strides), local);
 }
 
 Tensor redistribute_edge(const Tensor& tensor, const Placements& to) {

@@ -1,3 +1,5 @@
+#include <ATen/InferSize.h>
+#include <ATen/TensorUtils.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
@@ -69,6 +71,7 @@ class Execution {
     }
     for (const SizeEdit& edit : plan_.edits) stack_[base_ + static_cast<size_t>(edit.argument)] = edit.sizes;
     for (const IntEdit& edit : plan_.int_edits) stack_[base_ + static_cast<size_t>(edit.argument)] = edit.value;
+    if (info_.reshapes) make_viewable();
     if (plan_.kernel != nullptr) {
       plan_.kernel(op_, plan_, stack_);
     } else if (plan_.pads) {
@@ -126,6 +129,20 @@ class Execution {
     for (size_t d = 0; d < sizes.size(); ++d) rows = rows.narrow(static_cast<int64_t>(d), 0, sizes[d]);
     memory.copy_(rows);
     return memory.expand(local.sizes());
+  }
+
+  // A part may lie in memory in another way than the whole: where the whole has a view and the part has none, the part
+  // is copied, and the view remembers it.
+  void make_viewable() {
+    const Tensor& local = stack_[base_].toTensor();
+    if (local.is_contiguous()) return;
+    const Dims sizes = stack_[base_ + 1].toIntVector();
+    const auto wanted = at::infer_size(sizes, local.numel());
+    if (at::detail::computeStride(local.sizes(), local.strides(), wanted)) return;
+    const Tensor copy = local.contiguous();
+    const InputPlan& how = plan_.inputs[0];
+    origin_ = c10::make_intrusive<ViewOrigin>(local, copy, origin_, *plan_.mesh, how.shape, how.to, how.to);
+    stack_[base_] = copy;
   }
 
   // Results of a view share memory with the tensor; where that was moved they remember the way back.
@@ -242,7 +259,8 @@ class Execution {
         if (value.toTensor().defined() && !is_plain_number(value.toTensor(), i)) value = wrapped(value.toTensor(), i);
       } else if (value.isTensorList()) {
         c10::List<Tensor> list;
-        for (const Tensor& local : value.toTensorVector()) list.push_back(wrapped(local, i));
+        size_t k = 0;
+        for (const Tensor& local : value.toTensorVector()) list.push_back(wrapped(local, i, k++));
         value = std::move(list);
       }
     }
@@ -257,14 +275,10 @@ class Execution {
     return local.device().is_cpu();
   }
 
-  Tensor wrapped(const Tensor& local, size_t i) {
+  // The k-th tensor of the i-th result.
+  Tensor wrapped(const Tensor& local, size_t i, size_t k = 0) {
     OutputPlan& output = plan_.outputs[std::min(i, plan_.outputs.size() - 1)];
-    if (!output.spec ||
-        !std::equal(output.local_sizes.begin(), output.local_sizes.end(), local.sizes().begin(), local.sizes().end())) {
-      output.spec = spec_of_result(local, output);
-      output.local_sizes = local.sizes().vec();
-    }
-    Tensor result = wrap(output.spec, local);
+    Tensor result = wrap(spec_of(local, output, k), local);
     if (info_.is_view) {
       meta_of(result)->is_cut = result.numel() < viewed_numel_;
       if (origin_ && local.is_alias_of(origin_->moved)) meta_of(result)->origin = origin_;
@@ -272,7 +286,22 @@ class Execution {
     return result;
   }
 
-  SpecPtr spec_of_result(const Tensor& local, const OutputPlan& output) const {
+  const SpecPtr& spec_of(const Tensor& local, OutputPlan& output, size_t k) const {
+    if (output.checked && k < output.known.size()) return output.known[k];
+    if (k < output.known.size() && output.known[k]) {
+      check_result(local, output, output.known[k]->sizes);
+      output.checked = output.known.size() == 1;
+      return output.known[k];
+    }
+    if (!output.spec ||
+        !std::equal(output.local_sizes.begin(), output.local_sizes.end(), local.sizes().begin(), local.sizes().end())) {
+      output.spec = spec_of_result(local, output);
+      output.local_sizes = local.sizes().vec();
+    }
+    return output.spec;
+  }
+
+  void check_result(const Tensor& local, const OutputPlan& output, const Dims& sizes) const {
     if (local.layout() != c10::kStrided) {
       throw c10::NotImplementedError(ErrorText(short_name(info_.name), "the result is not a strided tensor")
                                          .fact("layout", fmt::format("{}", c10::str(local.layout())))
@@ -287,11 +316,15 @@ class Execution {
               .help("sherd::full_tensor(tensor).to(device), or distribute it over a mesh of that device")
               .str());
     }
+    if (plan_.mesh->coordinate()) check_rule(sizes, local, output);
+  }
+
+  SpecPtr spec_of_result(const Tensor& local, const OutputPlan& output) const {
     Dims sizes = local.sizes().vec();
     for (size_t d = 0; d < sizes.size() && d < output.sizes.size(); ++d) {
       if (output.sizes[d] != -1) sizes[d] = output.sizes[d];
     }
-    if (plan_.mesh->coordinate()) check_rule(sizes, local, output);
+    check_result(local, output, sizes);
     return spec_for(*plan_.mesh, output.placements, sizes, local);
   }
 

@@ -7,6 +7,7 @@
 #include "plan/propagate.h"
 #include "rules/bind.h"
 #include "rules/registry.h"
+#include "tensor/infer.h"
 #include "tensor/local_kernels.h"
 #include "tensor/meta.h"
 #include "tensor/op_plan.h"
@@ -85,7 +86,9 @@ std::optional<BoundRule> rule_for(const OpInfo& info, const OpCall& call) {
 class PlanMaker {
  public:
   PlanMaker(const c10::OperatorHandle& op, const OpInfo& info, const torch::jit::Stack& stack)
-      : info_(info),
+      : op_(op),
+        stack_(stack),
+        info_(info),
         operands_(operands_of(info, stack)),
         mesh_(common_mesh(info, operands_, stack)),
         call_(info.call(op.schema(), stack)),
@@ -117,6 +120,7 @@ class PlanMaker {
       plan_->bytes += input.move.bytes;
     }
     find_written_and_moved();
+    know_results();
     if (plan_->no_rule) note_missing_rule();
     return std::move(plan_);
   }
@@ -137,7 +141,7 @@ class PlanMaker {
     if (!choice) choice = plan::propagate(rule, mesh_.mesh(), inputs_);
     for (size_t i = 0; i < inputs_.size(); ++i) add_input(i, choice->inputs[i]);
     if (rule.outputs.empty()) {
-      plan_->outputs.push_back({Placements(static_cast<size_t>(mesh_.ndim()), Replicate()), {}, nullptr, {}});
+      plan_->outputs.push_back({.placements = Placements(static_cast<size_t>(mesh_.ndim()), Replicate())});
     }
     for (size_t o = 0; o < rule.outputs.size(); ++o) {
       OutputPlan output;
@@ -282,7 +286,41 @@ class PlanMaker {
     plan_->no_rule = true;
     const Placements whole(static_cast<size_t>(mesh_.ndim()), Replicate());
     for (size_t i = 0; i < inputs_.size(); ++i) add_input(i, whole);
-    plan_->outputs.push_back({whole, {}, nullptr, {}});
+    plan_->outputs.push_back({.placements = whole});
+  }
+
+  // Specs that follow from the call alone, so that all ranks have the same, those with degenerate parts, too.
+  void know_results() {
+    const auto results = infer_results(op_, info_, stack_);
+    if (!results) return;
+    for (size_t i = 0; i < results->size(); ++i) {
+      if (i >= plan_->outputs.size()) plan_->outputs.push_back(plan_->outputs.back());
+      OutputPlan& output = plan_->outputs[i];
+      output.known.clear();
+      for (const Geometry& geometry : (*results)[i]) {
+        if (!geometry.defined) {
+          output.known.push_back(nullptr);
+          continue;
+        }
+        check_rule(geometry, output);
+        output.known.push_back(intern_spec(mesh_, output.placements, geometry.sizes, geometry.strides));
+      }
+    }
+  }
+
+  // A rule that does not describe its operator would give wrong numbers without a word.
+  void check_rule(const Geometry& geometry, const OutputPlan& output) const {
+    bool fits = output.sizes.empty() || output.sizes.size() == geometry.sizes.size();
+    for (size_t d = 0; d < output.sizes.size() && fits; ++d) {
+      fits = output.sizes[d] == -1 || output.sizes[d] == geometry.sizes[d];
+    }
+    if (fits) return;
+    Dims said = output.sizes;
+    throw c10::ValueError(ErrorText(short_name(info_.name), "its rule does not describe it")
+                              .fact("result", to_string(geometry.sizes))
+                              .fact("rule says", to_string(said) + " for placements " + to_string(output.placements))
+                              .help("sherd::register_rule(\"" + info_.name + "\", \"...\")")
+                              .str());
   }
 
   void find_written_and_moved() {
@@ -304,6 +342,8 @@ class PlanMaker {
              ": it runs whole on every rank, gathering " + plan::bytes_text(plan_->bytes));
   }
 
+  const c10::OperatorHandle& op_;
+  const torch::jit::Stack& stack_;
   const OpInfo& info_;
   std::vector<Operand> operands_;
   DeviceMesh mesh_;

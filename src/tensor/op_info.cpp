@@ -79,6 +79,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& op) {
     return_of.push_back(same);
     is_view |= result.alias_info() != nullptr && !result.alias_info()->isWrite();
   }
+  reshapes = name == "aten::view" && overload.empty();
   reads_strides = name.starts_with("aten::as_strided");
   is_pointwise = op.hasTag(at::Tag::pointwise);
   rewrite = rewrite_for(name, overload);

@@ -36,6 +36,7 @@ struct OpInfo {
   bool is_foreach = false;
   Rewrite rewrite = nullptr;
   bool is_view = false;          // a result shares memory with an argument that is not written
+  bool reshapes = false;         // view(self, size)
   bool reads_strides = false;    // as_strided: its numbers mean the memory of the whole tensor
   bool is_inplace_view = false;  // t_(), squeeze_(): changes the shape of a tensor, not its data
 

@@ -28,10 +28,12 @@ struct InputPlan {
 };
 
 struct OutputPlan {
-  Placements placements;
-  Dims sizes;        // global size of sharded dims, -1: as in the local result
-  SpecPtr spec;      // of the last result
-  Dims local_sizes;  // of the last result: with the same, `spec` holds again
+  Placements placements = {};
+  Dims sizes = {};                  // global size of sharded dims, -1: as in the local result
+  std::vector<SpecPtr> known = {};  // of the result, of each of them for a list, where that follows from the call alone
+  SpecPtr spec = {};                // else: of the last result
+  Dims local_sizes = {};            // of the last result: with the same, `spec` holds again
+  bool checked = false;             // a local result was what the rule says
 };
 
 struct SizeEdit {

@@ -1,0 +1,63 @@
+#include "tensor/infer.h"
+
+#include <ATen/ops/empty_strided.h>
+
+namespace sherd::detail {
+namespace {
+
+using at::Tensor;
+
+Tensor without_data(const Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kMeta));
+}
+
+c10::IValue without_data(const c10::IValue& value) {
+  if (value.isTensor()) return without_data(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<Tensor> list;
+    for (const Tensor& tensor : value.toTensorVector()) list.push_back(without_data(tensor));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<Tensor>> list;
+    for (const c10::IValue& element : value.toListRef()) {
+      list.push_back(element.isTensor() ? std::optional(without_data(element.toTensor())) : std::nullopt);
+    }
+    return list;
+  }
+  if (value.isDevice()) return c10::Device(c10::kMeta);
+  return value;
+}
+
+Geometry geometry_of(const Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  return {true, tensor.sizes().vec(), tensor.strides().vec()};
+}
+
+}  // namespace
+
+std::optional<std::vector<std::vector<Geometry>>> infer_results(const c10::OperatorHandle& op, const OpInfo& info,
+                                                                const torch::jit::Stack& stack) {
+  if (info.writes || !op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) return std::nullopt;
+  torch::jit::Stack copy;
+  for (size_t i = stack.size() - info.arguments.size(); i < stack.size(); ++i) copy.push_back(without_data(stack[i]));
+  try {
+    op.callBoxed(copy);
+  } catch (const std::exception&) {
+    return std::nullopt;  // the call itself will say what is wrong, if anything is
+  }
+  std::vector<std::vector<Geometry>> results;
+  for (const c10::IValue& value : copy) {
+    auto& tensors = results.emplace_back();
+    if (value.isTensor()) {
+      if (value.toTensor().defined() && !value.toTensor().is_meta()) return std::nullopt;
+      tensors.push_back(geometry_of(value.toTensor()));
+    } else if (value.isTensorList()) {
+      for (const Tensor& tensor : value.toTensorVector()) tensors.push_back(geometry_of(tensor));
+    }
+  }
+  return results;
+}
+
+}  // namespace sherd::detail
