@@ -14,6 +14,8 @@
 namespace sherd::rules {
 namespace {
 
+constexpr uint64_t kNoRules = 1;
+
 struct Known {
   std::vector<const Row*> rows;  // in order: the first that holds wins
   RuleFunction function = nullptr;
@@ -62,7 +64,6 @@ struct UserRules {
   std::mutex mutex;
   std::deque<UserRule> kept;  // rules refer to their texts, so neither is ever moved
   std::map<std::string, const UserRule*, std::less<>> by_op;
-  std::atomic<uint64_t> version{1};
 };
 
 UserRules& user_rules() {
@@ -72,7 +73,7 @@ UserRules& user_rules() {
 
 const UserRule* find_user_rule(const OpCall& call) {
   UserRules& rules = user_rules();
-  if (rules.version.load(std::memory_order_relaxed) == 1) return nullptr;
+  if (rules_version() == kNoRules) return nullptr;
   const std::lock_guard lock(rules.mutex);
   for (const std::string& name : {call.op + "." + call.overload, call.op, base_name(call.op)}) {
     if (const auto found = rules.by_op.find(name); found != rules.by_op.end()) return found->second;
@@ -83,6 +84,8 @@ const UserRule* find_user_rule(const OpCall& call) {
 std::string_view without_aten(std::string_view op) { return op.starts_with("aten::") ? op.substr(6) : op; }
 
 }  // namespace
+
+std::atomic<uint64_t> rule_count{kNoRules};
 
 std::string base_name(std::string_view op) {
   const size_t colon = op.find("::");
@@ -146,10 +149,8 @@ void add_rule(const std::string& op, const std::string& text) {
                                     .help("\"i k, k j -> i j | reduce k, linear 0 1\""));
   }
   rules.by_op[op] = &kept;
-  rules.version.fetch_add(1);
+  rule_count.fetch_add(1);
 }
-
-uint64_t rules_version() { return user_rules().version.load(std::memory_order_acquire); }
 
 std::vector<std::string> operators_with_rules() {
   std::vector<std::string> names;

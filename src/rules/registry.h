@@ -1,6 +1,7 @@
 #pragma once
 // Which rule an operator has: the user's, a function for operators whose rule depends on shapes, or a row of a table.
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -26,7 +27,8 @@ std::vector<std::string> rule_texts(std::string_view op);
 void add_rule(const std::string& op, const std::string& text);
 
 /// Grows whenever a rule is added: what was decided before is no longer valid.
-uint64_t rules_version();
+extern std::atomic<uint64_t> rule_count;
+inline uint64_t rules_version() { return rule_count.load(std::memory_order_acquire); }
 
 /// "aten::add_" -> "aten::add": the operator whose rule an in-place operator has.
 std::string base_name(std::string_view op);

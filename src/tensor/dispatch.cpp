@@ -1,162 +1,22 @@
-// The one kernel behind every operator on DTensors, and where it is registered.
+// Where the kernels of operators on DTensors are registered.
 
 #include "tensor/dispatch.h"
 
 #include <ATen/core/boxing/KernelFunction.h>
-#include <c10/core/AutogradState.h>
-#include <c10/core/GradMode.h>
 #include <torch/library.h>
 
 #include <atomic>
 #include <mutex>
 
 #include "comm/errors.h"
-#include "rules/registry.h"
 #include "tensor/meta.h"
-#include "tensor/plan_cache.h"
+#include "tensor/op_kernel.h"
+#include "tensor/typed_kernels.h"
 
 namespace sherd::detail {
 namespace {
 
 using torch::jit::Stack;
-
-constexpr size_t kMaxPlans = 1 << 15;
-
-struct ThreadCache {
-  PlanCache plans;
-  uint64_t rules_version = 0;
-  int depth = 0;
-};
-
-ThreadCache& thread_cache() {
-  thread_local ThreadCache cache;
-  return cache;
-}
-
-// Plain tensors count as replicated; what matters of them is their shape.
-inline void add_tensor(PlanKey& key, const at::Tensor& tensor) {
-  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (!tensor.defined()) {
-    key.add(1);
-    return;
-  }
-  if (const DTensorMeta* meta = meta_of(impl)) {
-    key.add(reinterpret_cast<uint64_t>(meta->spec.get()));
-    return;
-  }
-  key.add((uint64_t{1} << 62) + static_cast<uint64_t>(impl->dim()));
-  for (const int64_t n : impl->sizes()) key.add(static_cast<uint64_t>(n));
-}
-
-void add_value(PlanKey& key, const c10::IValue& value) {
-  if (value.isInt()) {
-    key.add(static_cast<uint64_t>(value.toInt()));
-  } else if (value.isBool()) {
-    key.add(value.toBool() ? 3 : 2);
-  } else if (value.isIntList()) {
-    const auto list = value.toIntList();
-    key.add((uint64_t{1} << 61) + list.size());
-    for (const int64_t n : list) key.add(static_cast<uint64_t>(n));
-  } else if (value.isString()) {
-    key.add(std::hash<std::string>()(value.toStringRef()));
-  } else if (value.isBoolList()) {
-    for (const bool flag : value.toBoolList()) key.add(flag ? 3 : 2);
-  } else if (value.isDevice()) {
-    key.add(static_cast<uint64_t>(value.toDevice().type()));
-  } else {
-    key.add(4);
-  }
-}
-
-// False where an element of a list is not a tensor or nothing.
-void add_list(PlanKey& key, const c10::IValue& value) {
-  if (!value.isList()) {
-    key.add(5);
-    return;
-  }
-  const auto list = value.toListRef();
-  key.add((uint64_t{1} << 60) + list.size());
-  for (const c10::IValue& element : list) {
-    if (element.isTensor()) {
-      add_tensor(key, element.toTensor());
-    } else {
-      key.add(1);
-    }
-  }
-}
-
-// The boxed kernel of one operator. What it knows of its operator is read on the first call.
-class OpKernel final : public c10::OperatorKernel {
- public:
-  ~OpKernel() override { delete info_.load(); }
-
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
-    const OpInfo& info = this->info(op);
-    if (info.is_foreach) {
-      execute_foreach(op, info, *stack);
-      return;
-    }
-    if (info.rewrite != nullptr && info.rewrite(op, *stack)) return;
-    PlanKey key;
-    key.add(reinterpret_cast<uint64_t>(this));
-    const size_t base = stack->size() - info.arguments.size();
-    for (size_t i = 0; i < info.arguments.size(); ++i) {
-      const c10::IValue& value = (*stack)[base + i];
-      switch (info.arguments[i].kind) {
-        case ArgumentKind::tensor:
-          if (value.isTensor()) {
-            add_tensor(key, value.toTensor());
-          } else {
-            key.add(1);
-          }
-          break;
-        case ArgumentKind::tensor_list:
-          add_list(key, value);
-          break;
-        case ArgumentKind::keyed:
-          add_value(key, value);
-          break;
-        case ArgumentKind::ignored:
-          break;
-      }
-    }
-    ThreadCache& cache = thread_cache();
-    OpPlan* plan = cache.plans.find(key);
-    if (plan == nullptr || cache.rules_version != rules::rules_version()) plan = miss(op, info, key, *stack);
-    ++cache.depth;
-    struct Leave {
-      ThreadCache& cache;
-      ~Leave() { --cache.depth; }
-    } leave{cache};
-    execute(op, info, *plan, *stack);
-  }
-
- private:
-  const OpInfo& info(const c10::OperatorHandle& op) {
-    OpInfo* known = info_.load(std::memory_order_acquire);
-    if (known != nullptr) return *known;
-    auto* fresh = new OpInfo(op);
-    if (info_.compare_exchange_strong(known, fresh, std::memory_order_acq_rel)) return *fresh;
-    delete fresh;
-    return *known;
-  }
-
-  static OpPlan* miss(const c10::OperatorHandle& op, const OpInfo& info, const PlanKey& key, const Stack& stack) {
-    // Autograd must replay a write to a view through the view itself: by geometry alone it would be wrong.
-    c10::AutogradState::get_tls_state().set_view_replay_enabled(true);
-    add_kernels_of_new_operators();
-    ThreadCache& cache = thread_cache();
-    const uint64_t version = rules::rules_version();
-    const bool stale = cache.rules_version != version || cache.plans.size() >= kMaxPlans;
-    if (stale && cache.depth == 0) {  // plans further up the stack are in use
-      cache.plans.clear();
-      cache.rules_version = version;
-    }
-    return cache.plans.insert(key, make_plan(op, info, stack));
-  }
-
-  std::atomic<OpInfo*> info_{nullptr};
-};
 
 bool takes_kernel(const c10::OperatorHandle& op) {
   const std::string& name = op.operator_name().name;
@@ -173,7 +33,13 @@ std::vector<c10::RegistrationHandleRAII>& registrations() {
 }
 
 void add_kernel(const c10::OperatorName& name) {
-  registrations().push_back(c10::Dispatcher::singleton().registerImpl(
+  auto& dispatcher = c10::Dispatcher::singleton();
+  if (auto typed = typed_kernel_for(name)) {
+    registrations().push_back(
+        dispatcher.registerImpl(name, kKey, std::move(typed->kernel), typed->signature, nullptr, "sherd"));
+    return;
+  }
+  registrations().push_back(dispatcher.registerImpl(
       name, kKey, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<OpKernel>()), std::nullopt, nullptr,
       "sherd"));
 }
@@ -250,8 +116,5 @@ struct Install {
 }  // namespace
 
 void add_kernels_of_new_operators() { Latecomers::add_kernels(); }
-
-size_t cached_plans() { return thread_cache().plans.size(); }
-void forget_plans() { thread_cache().plans.clear(); }
 
 }  // namespace sherd::detail

@@ -11,6 +11,14 @@ namespace sherd::detail {
 /// Runs the call on the stack by its plan.
 void execute(const c10::OperatorHandle& op, const OpInfo& info, OpPlan& plan, torch::jit::Stack& stack);
 
+/// The spec of an operator's k-th tensor of its i-th result. Throws where the local result is not what the rule says.
+const SpecPtr& find_spec(const OpInfo& info, OpPlan& plan, const at::Tensor& local, size_t i, size_t k);
+inline const SpecPtr& spec_of_result(const OpInfo& info, OpPlan& plan, const at::Tensor& local, size_t i, size_t k) {
+  const OutputPlan& output = plan.outputs[i < plan.outputs.size() ? i : plan.outputs.size() - 1];
+  if (output.checked && k < output.known.size()) return output.known[k];
+  return find_spec(info, plan, local, i, k);
+}
+
 /// Runs a call on lists of tensors element by element: foreach and fused optimizer operators.
 void execute_foreach(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack& stack);
 

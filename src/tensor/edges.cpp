@@ -101,13 +101,13 @@ Tensor redistribute_edge(const Tensor& tensor, const Placements& to) {
   if (meta_of(tensor)->spec->placements == to) return tensor;
   if (c10::GradMode::is_enabled()) {
     const DTensorMeta* meta = meta_of(tensor);
-    if (!meta->has_leaf_hook) hook_leaf(tensor);
+    if (!meta->leaf_is_settled) hook_leaf(tensor);
   }
   return Redistribute::apply(tensor, to);
 }
 
 Tensor to_local_edge(const Tensor& tensor, const Placements& grad_placements) {
-  if (c10::GradMode::is_enabled() && !meta_of(tensor)->has_leaf_hook) hook_leaf(tensor);
+  if (c10::GradMode::is_enabled() && !meta_of(tensor)->leaf_is_settled) hook_leaf(tensor);
   if (!c10::GradMode::is_enabled() || !tensor.requires_grad()) return current_local(*meta_of(tensor));
   return ToLocal::apply(tensor, grad_placements);
 }
@@ -117,8 +117,9 @@ Tensor from_local_edge(const Tensor& local, const SpecPtr& spec, const Placement
 }
 
 void hook_leaf(const Tensor& tensor) {
-  if (tensor.unsafeGetTensorImpl()->autograd_meta() == nullptr || !tensor.requires_grad() || !tensor.is_leaf()) return;
-  meta_of(tensor)->has_leaf_hook = true;
+  if (tensor.unsafeGetTensorImpl()->autograd_meta() == nullptr || !tensor.requires_grad()) return;
+  meta_of(tensor)->leaf_is_settled = true;
+  if (!tensor.is_leaf()) return;
   // The hook holds no reference to the tensor, which holds the hook.
   const SpecPtr spec = meta_of(tensor)->spec;
   tensor.register_hook([spec](const Tensor& grad) {

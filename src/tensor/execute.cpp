@@ -90,7 +90,7 @@ class Execution {
     DTensorMeta* meta = meta_of(tensor);
     const InputPlan& how = plan_.inputs[input];
     const bool written = info_.arguments[argument].written;
-    if (meta != nullptr && grad && !meta->has_leaf_hook) hook_leaf(tensor);
+    if (meta != nullptr && grad && !meta->leaf_is_settled) hook_leaf(tensor);
     Tensor local = meta != nullptr ? current_local(*meta) : tensor;
     if (how.moves) {
       const bool contiguous = local.is_contiguous();
@@ -277,69 +277,12 @@ class Execution {
 
   // The k-th tensor of the i-th result.
   Tensor wrapped(const Tensor& local, size_t i, size_t k = 0) {
-    OutputPlan& output = plan_.outputs[std::min(i, plan_.outputs.size() - 1)];
-    Tensor result = wrap(spec_of(local, output, k), local);
+    Tensor result = wrap(spec_of_result(info_, plan_, local, i, k), local);
     if (info_.is_view) {
       meta_of(result)->is_cut = result.numel() < viewed_numel_;
       if (origin_ && local.is_alias_of(origin_->moved)) meta_of(result)->origin = origin_;
     }
     return result;
-  }
-
-  const SpecPtr& spec_of(const Tensor& local, OutputPlan& output, size_t k) const {
-    if (output.checked && k < output.known.size()) return output.known[k];
-    if (k < output.known.size() && output.known[k]) {
-      check_result(local, output, output.known[k]->sizes);
-      output.checked = output.known.size() == 1;
-      return output.known[k];
-    }
-    if (!output.spec ||
-        !std::equal(output.local_sizes.begin(), output.local_sizes.end(), local.sizes().begin(), local.sizes().end())) {
-      output.spec = spec_of_result(local, output);
-      output.local_sizes = local.sizes().vec();
-    }
-    return output.spec;
-  }
-
-  void check_result(const Tensor& local, const OutputPlan& output, const Dims& sizes) const {
-    if (local.layout() != c10::kStrided) {
-      throw c10::NotImplementedError(ErrorText(short_name(info_.name), "the result is not a strided tensor")
-                                         .fact("layout", fmt::format("{}", c10::str(local.layout())))
-                                         .help("sherd::full_tensor(tensor) first")
-                                         .str());
-    }
-    if (local.device().type() != plan_.mesh->device_type() && !local.device().is_meta()) {
-      throw c10::NotImplementedError(
-          ErrorText(short_name(info_.name), "a distributed tensor stays on the devices of its mesh")
-              .fact("mesh", to_string(*plan_.mesh) + " on " + c10::DeviceTypeName(plan_.mesh->device_type(), true))
-              .fact("asked", local.device().str())
-              .help("sherd::full_tensor(tensor).to(device), or distribute it over a mesh of that device")
-              .str());
-    }
-    if (plan_.mesh->coordinate()) check_rule(sizes, local, output);
-  }
-
-  SpecPtr spec_of_result(const Tensor& local, const OutputPlan& output) const {
-    Dims sizes = local.sizes().vec();
-    for (size_t d = 0; d < sizes.size() && d < output.sizes.size(); ++d) {
-      if (output.sizes[d] != -1) sizes[d] = output.sizes[d];
-    }
-    check_result(local, output, sizes);
-    return spec_for(*plan_.mesh, output.placements, sizes, local);
-  }
-
-  // A rule that does not describe its operator would give wrong numbers without a word.
-  void check_rule(const Dims& sizes, const Tensor& local, const OutputPlan& output) const {
-    const bool same_ndim = output.sizes.empty() || output.sizes.size() == sizes.size();
-    const Dims expected =
-        same_ndim ? local_shape({plan_.mesh->mesh(), sizes, output.placements}, *plan_.mesh->coordinate()) : Dims();
-    if (same_ndim && local.sizes() == at::IntArrayRef(expected)) return;
-    TORCH_INTERNAL_ASSERT(
-        false, ErrorText(short_name(info_.name), "its rule does not describe it")
-                   .fact("result", to_string(local.sizes().vec()))
-                   .fact("rule says", to_string(expected) + " for placements " + to_string(output.placements))
-                   .help("sherd::register_rule(\"" + info_.name + "\", \"...\")")
-                   .str());
   }
 
   void assign_out(const Tensor& out, const Tensor& local, size_t i) {

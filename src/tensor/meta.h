@@ -19,7 +19,9 @@ struct DTensorMeta final : c10::BackendMeta {
   at::Tensor local;
   ViewOriginPtr origin = {};   // of a view whose data had to be moved
   bool is_cut = false;         // a view of some elements only: where they stand in the whole's memory is not known
-  bool has_leaf_hook = false;  // the gradient of this leaf is brought to its placements before it is accumulated
+  // Whether this is a leaf with a gradient is known: if so, a hook brings its gradient to its placements before it is
+  // accumulated.
+  bool leaf_is_settled = false;
 
   // Every tensor has a meta of its own: detach() and set_data() copy it.
   c10::intrusive_ptr<BackendMeta> clone(const c10::intrusive_ptr<BackendMeta>&) const override {

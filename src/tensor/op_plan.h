@@ -54,6 +54,8 @@ struct OpPlan {
   std::vector<SizeEdit> edits;
   std::vector<IntEdit> int_edits;
   LocalKernel kernel = nullptr;
+  bool direct = false;  // nothing moves, and the operator runs on local tensors as it is
+  bool is_view = false;
   bool any_moves = false;
   bool no_rule = false;      // runs whole on every rank
   bool writes_back = false;  // a written argument was moved: its new value goes back to where it came from

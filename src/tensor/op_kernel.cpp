@@ -1,0 +1,93 @@
+#include "tensor/op_kernel.h"
+
+#include <c10/core/AutogradState.h>
+
+#include "tensor/call_key.h"
+#include "tensor/dispatch.h"
+
+namespace sherd::detail {
+namespace {
+
+using torch::jit::Stack;
+
+constexpr size_t kMaxPlans = 1 << 15;
+
+PlanKey key_of(const OpKernel& kernel, const OpInfo& info, const Stack& stack) {
+  PlanKey key;
+  key.add(reinterpret_cast<uint64_t>(&kernel));
+  const size_t base = stack.size() - info.arguments.size();
+  for (size_t i = 0; i < info.arguments.size(); ++i) {
+    const c10::IValue& value = stack[base + i];
+    switch (info.arguments[i].kind) {
+      case ArgumentKind::tensor:
+        if (value.isTensor()) {
+          add_tensor(key, value.toTensor());
+        } else {
+          key.add(kNoTensor);
+        }
+        break;
+      case ArgumentKind::tensor_list:
+        add_tensor_list(key, value);
+        break;
+      case ArgumentKind::keyed:
+        add_value(key, value);
+        break;
+      case ArgumentKind::ignored:
+        break;
+    }
+  }
+  return key;
+}
+
+OpPlan* miss(const c10::OperatorHandle& op, const OpInfo& info, const PlanKey& key, const Stack& stack) {
+  // Autograd must replay a write to a view through the view itself: by geometry alone it would be wrong.
+  c10::AutogradState::get_tls_state().set_view_replay_enabled(true);
+  add_kernels_of_new_operators();
+  ThreadCache& cache = thread_cache();
+  const uint64_t version = rules::rules_version();
+  const bool stale = cache.rules_version != version || cache.plans.size() >= kMaxPlans;
+  if (stale && cache.depth == 0) {  // plans further up the stack are in use
+    cache.plans.clear();
+    cache.rules_version = version;
+  }
+  return cache.plans.insert(key, make_plan(op, info, stack));
+}
+
+}  // namespace
+
+thread_local ThreadCache* thread_cache_pointer = nullptr;
+
+ThreadCache& make_thread_cache() {
+  thread_local ThreadCache cache;
+  thread_cache_pointer = &cache;
+  return cache;
+}
+
+const OpInfo& OpKernel::info(const c10::OperatorHandle& op) {
+  OpInfo* known = info_.load(std::memory_order_acquire);
+  if (known != nullptr) return *known;
+  auto* fresh = new OpInfo(op);
+  if (info_.compare_exchange_strong(known, fresh, std::memory_order_acq_rel)) return *fresh;
+  delete fresh;
+  return *known;
+}
+
+void OpKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+  const OpInfo& what = info(op);
+  if (what.is_foreach) {
+    execute_foreach(op, what, *stack);
+    return;
+  }
+  if (what.rewrite != nullptr && what.rewrite(op, *stack)) return;
+  const PlanKey key = key_of(*this, what, *stack);
+  ThreadCache& cache = thread_cache();
+  OpPlan* plan = cache.find(key);
+  if (plan == nullptr) plan = miss(op, what, key, *stack);
+  const UnderWay under_way(cache);
+  execute(op, what, *plan, *stack);
+}
+
+size_t cached_plans() { return thread_cache().plans.size(); }
+void forget_plans() { thread_cache().plans.clear(); }
+
+}  // namespace sherd::detail

@@ -1,0 +1,72 @@
+// What a local result is a part of, and whether it is what the rule says.
+
+#include <fmt/format.h>
+
+#include "comm/call.h"
+#include "comm/errors.h"
+#include "tensor/dispatch.h"
+#include "tensor/meta.h"
+
+namespace sherd::detail {
+namespace {
+
+using at::Tensor;
+
+std::string short_name(const std::string& op) { return op.starts_with("aten::") ? op.substr(6) : op; }
+
+void check_kind(const OpInfo& info, const DeviceMesh& mesh, const Tensor& local) {
+  if (local.layout() != c10::kStrided) {
+    throw c10::NotImplementedError(ErrorText(short_name(info.name), "the result is not a strided tensor")
+                                       .fact("layout", fmt::format("{}", c10::str(local.layout())))
+                                       .help("sherd::full_tensor(tensor) first")
+                                       .str());
+  }
+  if (local.device().type() != mesh.device_type() && !local.device().is_meta()) {
+    throw c10::NotImplementedError(
+        ErrorText(short_name(info.name), "a distributed tensor stays on the devices of its mesh")
+            .fact("mesh", to_string(mesh) + " on " + c10::DeviceTypeName(mesh.device_type(), true))
+            .fact("asked", local.device().str())
+            .help("sherd::full_tensor(tensor).to(device), or distribute it over a mesh of that device")
+            .str());
+  }
+}
+
+// A rule that does not describe its operator would give wrong numbers without a word.
+void check_rule(const OpInfo& info, const DeviceMesh& mesh, const Dims& sizes, const Tensor& local,
+                const OutputPlan& output) {
+  if (!mesh.coordinate()) return;
+  const bool same_ndim = output.sizes.empty() || output.sizes.size() == sizes.size();
+  const Dims expected = same_ndim ? local_shape({mesh.mesh(), sizes, output.placements}, *mesh.coordinate()) : Dims();
+  if (same_ndim && local.sizes() == at::IntArrayRef(expected)) return;
+  throw_value_error(ErrorText(short_name(info.name), "its rule does not describe it")
+                        .fact("result", to_string(local.sizes().vec()))
+                        .fact("rule says", to_string(expected) + " for placements " + to_string(output.placements))
+                        .help("sherd::register_rule(\"" + info.name + "\", \"...\")"));
+}
+
+}  // namespace
+
+const SpecPtr& find_spec(const OpInfo& info, OpPlan& plan, const Tensor& local, size_t i, size_t k) {
+  OutputPlan& output = plan.outputs[std::min(i, plan.outputs.size() - 1)];
+  if (k < output.known.size() && output.known[k]) {
+    check_kind(info, *plan.mesh, local);
+    check_rule(info, *plan.mesh, output.known[k]->sizes, local, output);
+    output.checked = output.known.size() == 1;
+    return output.known[k];
+  }
+  const bool same =
+      output.spec &&
+      std::equal(output.local_sizes.begin(), output.local_sizes.end(), local.sizes().begin(), local.sizes().end());
+  if (same) return output.spec;
+  check_kind(info, *plan.mesh, local);
+  Dims sizes = local.sizes().vec();
+  for (size_t d = 0; d < sizes.size() && d < output.sizes.size(); ++d) {
+    if (output.sizes[d] != -1) sizes[d] = output.sizes[d];
+  }
+  check_rule(info, *plan.mesh, sizes, local, output);
+  output.spec = spec_for(*plan.mesh, output.placements, sizes, local);
+  output.local_sizes = local.sizes().vec();
+  return output.spec;
+}
+
+}  // namespace sherd::detail

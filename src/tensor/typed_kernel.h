@@ -1,0 +1,178 @@
+#pragma once
+// The kernel of one operator with the C++ signature that torch gives it. See typed_kernels.h.
+
+#include <ATen/core/boxing/impl/boxing.h>
+#include <ATen/ops/view_ops.h>
+#include <c10/core/GradMode.h>
+
+#include <tuple>
+#include <utility>
+
+#include "tensor/call_key.h"
+#include "tensor/dispatch.h"
+#include "tensor/op_kernel.h"
+
+namespace sherd::detail {
+
+/// Reads the arguments of a call: its key, and whether all its tensors are ready to be used as they are.
+class CallScan {
+ public:
+  CallScan(const OpKernel* kernel, bool grad) : grad_(grad) { key.add(reinterpret_cast<uint64_t>(kernel)); }
+
+  void operator()(const at::Tensor& tensor) {
+    const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+    DTensorMeta* meta = meta_of(impl);
+    add_tensor(key, impl, meta);
+    if (meta == nullptr) return;
+    if (meta->origin) ready = false;
+    if (grad_ && !meta->leaf_is_settled) hook_leaf(tensor);
+  }
+  void operator()(const std::optional<at::Tensor>& tensor) {
+    if (tensor.has_value()) {
+      (*this)(*tensor);
+    } else {
+      key.add(kNoTensor);
+    }
+  }
+  void operator()(const at::ITensorListRef& list) {
+    key.add(kTensorList + list.size());
+    for (const at::Tensor& tensor : list) (*this)(tensor);
+  }
+  template <class T>
+  void operator()(const T& value) {
+    add_plain(key, value);
+  }
+
+  PlanKey key;
+  bool ready = true;
+
+ private:
+  const bool grad_;
+};
+
+/// The local tensors of a list, while the call lasts.
+struct LocalList {
+  explicit LocalList(const at::ITensorListRef& list) {
+    for (const at::Tensor& tensor : list) {
+      const DTensorMeta* meta = meta_of(tensor);
+      locals.push_back(meta != nullptr ? meta->local : tensor);
+    }
+  }
+  operator at::ITensorListRef() const { return at::ArrayRef<at::Tensor>(locals); }  // NOLINT: passed as the list is
+  c10::SmallVector<at::Tensor, 4> locals;
+};
+
+// What takes the place of an argument, the index-th, in the local call.
+inline at::Tensor& local_argument(const OpPlan&, size_t, at::Tensor& tensor) {
+  DTensorMeta* meta = meta_of(tensor);
+  return meta != nullptr ? meta->local : tensor;
+}
+inline const at::Tensor& local_argument(const OpPlan&, size_t, const at::Tensor& tensor) {
+  const DTensorMeta* meta = meta_of(tensor);
+  return meta != nullptr ? meta->local : tensor;
+}
+inline std::optional<at::Tensor> local_argument(const OpPlan&, size_t, const std::optional<at::Tensor>& tensor) {
+  const DTensorMeta* meta = tensor.has_value() ? meta_of(*tensor) : nullptr;
+  return meta != nullptr ? std::optional(meta->local) : tensor;
+}
+inline LocalList local_argument(const OpPlan&, size_t, const at::ITensorListRef& list) { return LocalList(list); }
+inline c10::SymIntArrayRef local_argument(const OpPlan& plan, size_t index, c10::SymIntArrayRef sizes) {
+  for (const SizeEdit& edit : plan.edits) {
+    if (static_cast<size_t>(edit.argument) == index) return c10::fromIntArrayRefSlow(edit.sizes);
+  }
+  return sizes;
+}
+inline c10::SymInt local_argument(const OpPlan& plan, size_t index, c10::SymInt number) {
+  for (const IntEdit& edit : plan.int_edits) {
+    if (static_cast<size_t>(edit.argument) == index) return edit.value;
+  }
+  return number;
+}
+inline std::optional<c10::SymInt> local_argument(const OpPlan& plan, size_t index, std::optional<c10::SymInt> number) {
+  for (const IntEdit& edit : plan.int_edits) {
+    if (static_cast<size_t>(edit.argument) == index) return c10::SymInt(edit.value);
+  }
+  return number;
+}
+template <class T>
+const T& local_argument(const OpPlan&, size_t, const T& value) {
+  return value;
+}
+
+/// `Op` is torch's own description of an operator: at::_ops::add_Tensor.
+template <class Op, class Signature = typename Op::schema>
+class TypedOpKernel;
+
+template <class Op, class Return, class First, class... Rest>
+class TypedOpKernel<Op, Return(First, Rest...)> final : public c10::OperatorKernel {
+ public:
+  explicit TypedOpKernel(const c10::OperatorHandle& op) : op_(op) {
+    auto general = std::make_unique<OpKernel>();
+    kernel_ = general.get();
+    general_ = c10::BoxedKernel::makeFromFunctor(std::move(general));
+  }
+
+  Return operator()(c10::DispatchKeySet keys, First first, Rest... rest) {
+    CallScan scan(kernel_, c10::GradMode::is_enabled());
+    scan(first);
+    (scan(rest), ...);
+    ThreadCache& cache = thread_cache();
+    OpPlan* plan = cache.find(scan.key);
+    if (plan == nullptr || !plan->direct || !scan.ready || !lies_right(first)) {
+      return c10::impl::BoxedKernelWrapper<Return(First, Rest...)>::call(general_, op_, keys, std::forward<First>(first),
+                                                                         std::forward<Rest>(rest)...);
+    }
+    const UnderWay under_way(cache);
+    return run(*plan, std::make_index_sequence<sizeof...(Rest)>(), first, rest...);
+  }
+
+ private:
+  template <size_t... I>
+  Return run(OpPlan& plan, std::index_sequence<I...>, First first, Rest... rest) {
+    if constexpr (std::is_same_v<Return, at::Tensor&>) {
+      at::Tensor& local = local_argument(plan, 0, first);
+      Op::call(local, local_argument(plan, I + 1, rest)...);
+      note_write(local, *plan.mesh);
+      return first;
+    } else if constexpr (std::is_same_v<Return, at::Tensor>) {
+      const at::Tensor local = Op::call(local_argument(plan, 0, first), local_argument(plan, I + 1, rest)...);
+      at::Tensor result = wrap(spec_of_result(kernel_->info(op_), plan, local, 0, 0), local);
+      if constexpr (std::is_same_v<First, const at::Tensor&>) {
+        if (plan.is_view) meta_of(result)->is_cut = cuts(first, result);
+      }
+      return result;
+    } else {
+      const auto locals = Op::call(local_argument(plan, 0, first), local_argument(plan, I + 1, rest)...);
+      return wrap_all(plan, locals, std::make_index_sequence<std::tuple_size_v<Return>>());
+    }
+  }
+
+  // A part that does not lie in memory as the whole does may have no view of the kind that the whole has.
+  static bool lies_right([[maybe_unused]] const std::decay_t<First>& first) {
+    if constexpr (std::is_same_v<Op, at::_ops::view>) {
+      const DTensorMeta* meta = meta_of(first);
+      return meta == nullptr || meta->local.is_contiguous();
+    } else {
+      return true;
+    }
+  }
+
+  static bool cuts(const at::Tensor& viewed, const at::Tensor& view) {
+    const DTensorMeta* meta = meta_of(viewed);
+    return meta != nullptr && (meta->is_cut || view.numel() < viewed.numel());
+  }
+
+  template <size_t... I>
+  Return wrap_all(OpPlan& plan, const Return& locals, std::index_sequence<I...>) {
+    return Return{wrap_one(plan, std::get<I>(locals), I)...};
+  }
+  at::Tensor wrap_one(OpPlan& plan, const at::Tensor& local, size_t i) {
+    return local.defined() ? wrap(spec_of_result(kernel_->info(op_), plan, local, i, 0), local) : local;
+  }
+
+  const c10::OperatorHandle op_;
+  c10::BoxedKernel general_;
+  OpKernel* kernel_ = nullptr;
+};
+
+}  // namespace sherd::detail
