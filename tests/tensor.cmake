@@ -2,4 +2,5 @@ sherd_test(ops_test LABEL property LINK sherd TIMEOUT 600
   SOURCES property/ops_test.cpp property/op_samples.cpp property/distribute_any.cpp)
 sherd_test(redistribute_test LABEL property LINK sherd TIMEOUT 300
   SOURCES property/redistribute_test.cpp property/distribute_any.cpp)
-sherd_test(rules_test LABEL unit LINK core SOURCES unit/rules/rule_test.cpp unit/plan/propagate_test.cpp)
+sherd_test(rules_test LABEL unit LINK core
+  SOURCES unit/rules/rule_test.cpp unit/plan/explain_test.cpp unit/plan/propagate_test.cpp)

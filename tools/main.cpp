@@ -14,8 +14,9 @@ namespace {
 
 // clang-format off
 constexpr Verb kVerbs[] = {
-    {"run",    "-n RANKS -- PROGRAM [ARGUMENT...]", "start the ranks of a program as processes",       run},
-    {"layout", "TENSOR --mesh MESH",                "show which part of a tensor each rank holds",     layout},
+    {"run",     "-n RANKS -- PROGRAM [ARGUMENT...]",  "start the ranks of a program as processes",       run},
+    {"layout",  "TENSOR --mesh MESH",                 "show which part of a tensor each rank holds",     layout},
+    {"explain", "OPERATOR TENSOR... --mesh MESH",     "show how an operator is sharded, and what moves", explain},
 };
 // clang-format on
 
@@ -23,11 +24,12 @@ constexpr const char* kExamples =
     "examples:\n"
     "  sherd run -n 4 -- ./train --config gpt.json\n"
     "  sherd layout \"f32[64@dp, 32@tp]\" --mesh \"[dp=2, tp=4]\"\n"
+    "  sherd explain mm \"f32[64, 32@tp]\" \"f32[32@tp, 16]\" --mesh \"[dp=2, tp=4]\"\n"
     "  sherd run --help\n";
 
 std::string usage() {
   std::string text = "usage: sherd VERB ...\n\nverbs:\n";
-  for (const Verb& verb : kVerbs) text += fmt::format("  {:<8}{:<36}{}\n", verb.name, verb.arguments, verb.summary);
+  for (const Verb& verb : kVerbs) text += fmt::format("  {:<9}{:<36}{}\n", verb.name, verb.arguments, verb.summary);
   return text + "\noptions:\n  --help      this text; `sherd VERB --help` for one verb\n  --version\n\n" + kExamples;
 }
 

@@ -6,6 +6,7 @@
 #include "sherd/device_mesh.h"
 #include "sherd/dtensor.h"
 #include "sherd/error.h"
+#include "sherd/explain.h"
 #include "sherd/group.h"
 #include "sherd/layout.h"
 #include "sherd/mesh.h"

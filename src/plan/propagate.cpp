@@ -157,6 +157,7 @@ class Propagation {
     }
     if (!best_choice) return false;
     choice_ = std::move(*best_choice);
+    choice_.axes.push_back({best_axis.factor, best_axis.partial_inputs});
     if (best_axis.factor >= 0) pieces_[best_axis.factor] = cut_further(best_axis, axis);
     sharded_.push_back(best_axis.factor);
     return true;

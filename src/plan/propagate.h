@@ -16,11 +16,18 @@ struct InputTensor {
   Placements placements;
 };
 
+/// What one mesh axis does: it shards a factor, or lets inputs stay Partial, or neither.
+struct AxisUse {
+  int factor = -1;
+  uint64_t partial_inputs = 0;  // bit i: input i
+};
+
 struct Choice {
   std::vector<Placements> inputs;   // one per input of the rule
   std::vector<Placements> outputs;  // one per output
   int64_t bytes = 0;                // moved to bring the inputs there, per rank
   bool masked = false;              // a `mask` factor is sharded: indices are local ones
+  std::vector<AxisUse> axes;        // one per mesh axis
 };
 
 /// The choice for a call. `keep`: placements that the first output must have (an in-place operator's self).

@@ -204,12 +204,17 @@ std::string bytes_text(int64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
+std::string to_string(const Step& step, const Mesh& mesh) {
+  std::string text = name_of(step.action);
+  for (const int64_t axis : step.axes) text += "@" + mesh.axis_label(axis);
+  return text;
+}
+
 std::string to_string(const Redistribution& plan, const Mesh& mesh) {
   std::string text;
   for (const Step& step : plan.steps) {
     if (!text.empty()) text += ", ";
-    text += name_of(step.action);
-    for (const int64_t axis : step.axes) text += "@" + mesh.axis_label(axis);
+    text += to_string(step, mesh);
     if (step.bytes > 0) text += " " + bytes_text(step.bytes);
   }
   return text.empty() ? "nothing to do" : text;

@@ -34,6 +34,9 @@ struct Redistribution {
 Redistribution plan_redistribution(const Mesh& mesh, const Dims& shape, int64_t element_size, const Placements& from,
                                    const Placements& to);
 
+/// "all_reduce@tp".
+std::string to_string(const Step& step, const Mesh& mesh);
+
 /// "all_reduce@tp 4.0 KiB, slice@dp".
 std::string to_string(const Redistribution& plan, const Mesh& mesh);
 

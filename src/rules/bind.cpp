@@ -1,5 +1,7 @@
 #include "rules/bind.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
@@ -10,18 +12,17 @@ namespace {
 // one per dim that the argument names, the others by name.
 class Binder {
  public:
-  Binder(const Rule& rule, const OpCall& call) : rule_(rule), call_(call) {}
+  Binder(const Rule& rule, const OpCall& call, std::string* why) : rule_(rule), call_(call), why_(why) {}
 
   std::optional<BoundRule> bind() {
-    if (!guard_holds()) return std::nullopt;
-    const size_t tensors = call_.tensors.size();
-    // A rule whose last input is "*" speaks for any number of further ones: pointwise operators.
-    const bool extends = rule_.num_inputs > 0 && is_star(rule_.inputs[rule_.num_inputs - 1U]);
-    if (tensors > rule_.num_inputs && !extends) return std::nullopt;
-    for (size_t i = 0; i < tensors; ++i) {
-      if (!bind_input(rule_.inputs[std::min<size_t>(i, rule_.num_inputs - 1U)], call_.tensors[i])) return std::nullopt;
+    if (!guard_holds() || !count_fits()) return std::nullopt;
+    for (size_t i = 0; i < call_.tensors.size(); ++i) {
+      if (!bind_input(rule_.inputs[std::min<size_t>(i, rule_.num_inputs - 1U)], call_.tensors[i], i)) {
+        return std::nullopt;
+      }
     }
-    for (int i = 0; i < call_.num_outputs; ++i) {
+    const int outputs = call_.num_outputs > 0 ? call_.num_outputs : rule_.num_outputs;
+    for (int i = 0; i < outputs; ++i) {
       const size_t pattern = std::min<size_t>(static_cast<size_t>(i), rule_.num_outputs - 1U);
       if (!bind_output(rule_.outputs[pattern])) return std::nullopt;
     }
@@ -35,34 +36,56 @@ class Binder {
  private:
   static bool is_star(const OperandPattern& pattern) { return pattern.ndim == 1 && pattern.dims[0] == kStar; }
 
-  bool guard_holds() const {
-    const Guard& guard = rule_.guard;
-    return guard.argument.empty() || call_.integer(guard.argument, 0) == guard.value;
+  // False, with the reason told.
+  template <class... Values>
+  bool no(fmt::format_string<Values...> text, Values&&... values) const {
+    if (why_ != nullptr) *why_ = fmt::format(text, std::forward<Values>(values)...);
+    return false;
   }
 
-  int16_t make(int64_t size, FactorKind kind, ReduceOp op) {
-    bound_.factors.push_back({size, kind, op});
+  bool guard_holds() const {
+    const Guard& guard = rule_.guard;
+    if (guard.argument.empty()) return true;
+    const int64_t value = call_.integer(guard.argument, 0);
+    return value == guard.value || no("the rule is for {}={}, given {}", guard.argument, guard.value, value);
+  }
+
+  // A rule whose last input is "*" speaks for any number of further ones, and for fewer where it has no other inputs:
+  // pointwise operators.
+  bool count_fits() const {
+    const size_t given = call_.tensors.size();
+    const size_t inputs = rule_.num_inputs;
+    if (given == inputs) return true;
+    const bool fits = given > inputs ? is_star(rule_.inputs[inputs - 1])
+                                     : std::all_of(rule_.inputs.begin(), rule_.inputs.begin() + inputs, is_star);
+    return fits || no("the rule has {} input{}, given {}", inputs, inputs == 1 ? "" : "s", given);
+  }
+
+  int16_t make(int64_t size, FactorKind kind, ReduceOp op, std::string name) {
+    bound_.factors.push_back({size, kind, op, std::move(name)});
     return static_cast<int16_t>(bound_.factors.size() - 1);
   }
 
   // A factor met with another size: 1 stands for a broadcast dim, which has no factor at all.
-  int16_t met(int16_t& slot, int64_t size, FactorKind kind, ReduceOp op) {
-    if (slot < 0) slot = make(size, kind, op);
+  int16_t met(int16_t& slot, int64_t size, const FactorRule& rule, const std::string& suffix = "") {
+    if (slot < 0) slot = make(size, rule.kind, rule.op, std::string(rule.name) + suffix);
     BoundFactor& factor = bound_.factors[static_cast<size_t>(slot)];
     if (factor.size == 1) factor.size = size;
-    if (size != factor.size && size != 1) fits_ = false;
+    if (size != factor.size && size != 1) {
+      fits_ = no("{} is {} in one operand and {} in another", factor.name.empty() ? "a dim of *" : factor.name,
+                 factor.size, size);
+    }
     return slot;
   }
 
   int16_t star_factor(size_t from_right, int64_t size) {
     if (stars_.size() <= from_right) stars_.resize(from_right + 1, -1);
-    return met(stars_[from_right], size, FactorKind::pass, ReduceOp::sum);
+    return met(stars_[from_right], size, {});
   }
 
   int16_t named_factor(Token token, int64_t size) {
-    const FactorRule& rule = rule_.factors[static_cast<size_t>(token)];
     auto [slot, fresh] = named_.try_emplace(token, int16_t{-1});
-    return met(slot->second, size, rule.kind, rule.op);
+    return met(slot->second, size, rule_.factors[static_cast<size_t>(token)]);
   }
 
   // The dims that a group factor's argument names, for an operand of `ndim` dims, ascending.
@@ -75,7 +98,10 @@ class Binder {
     }
     for (int64_t& d : *dims) {
       if (d < 0) d += std::max<int64_t>(ndim, 1);
-      if (d < 0 || d >= std::max<int64_t>(ndim, 1)) return std::nullopt;
+      if (d < 0 || d >= std::max<int64_t>(ndim, 1)) {
+        no("argument {} names a dim that an operand of {} dims does not have", factor.argument, ndim);
+        return std::nullopt;
+      }
     }
     std::sort(dims->begin(), dims->end());
     if (ndim == 0) dims->clear();
@@ -90,7 +116,7 @@ class Binder {
     return -1;
   }
 
-  bool bind_input(const OperandPattern& pattern, const TensorArgument& tensor) {
+  bool bind_input(const OperandPattern& pattern, const TensorArgument& tensor, size_t input) {
     BoundOperand operand;
     operand.added = pattern.added;
     operand.unused = pattern.unused || !tensor.present;
@@ -117,16 +143,16 @@ class Binder {
         operand.dims[static_cast<size_t>(d)] = {factor};
       }
     } else if (!bind_in_order(pattern, tensor.shape, operand)) {
-      return false;
+      return no("operand {} has {} dims, the rule names {}", input, ndim, pattern.ndim);
     }
     bound_.inputs.push_back(std::move(operand));
     return fits_;
   }
 
   int16_t group_factor(Token token, size_t member, int64_t size) {
-    const FactorRule& rule = rule_.factors[static_cast<size_t>(token)];
     if (group_.size() <= member) group_.resize(member + 1, -1);
-    return met(group_[member], size, rule.kind, rule.op);
+    return met(group_[member], size, rule_.factors[static_cast<size_t>(token)],
+               group_dims_.size() > 1 ? std::to_string(member) : "");
   }
 
   // Tokens before the star name leading dims, those after it trailing ones.
@@ -167,6 +193,7 @@ class Binder {
           operand.dims[d] = {group_[member++]};
         }
       }
+      operand.sizes.assign(ndim, 1);
       bound_.outputs.push_back(std::move(operand));
       return true;
     }
@@ -176,6 +203,8 @@ class Binder {
         for (size_t i = stars_.size(); i > 0; --i) operand.dims.push_back({stars_[i - 1]});
       } else if (token == kOne) {
         operand.dims.emplace_back();
+        operand.sizes.resize(operand.dims.size(), -1);
+        operand.sizes.back() = 1;
       } else {
         const auto known = named_.find(token);
         if (known != named_.end()) {
@@ -216,6 +245,7 @@ class Binder {
 
   const Rule& rule_;
   const OpCall& call_;
+  std::string* why_;
   BoundRule bound_;
   std::vector<int16_t> stars_;  // from the right
   std::vector<int16_t> group_;
@@ -227,36 +257,71 @@ class Binder {
 
 }  // namespace
 
-std::optional<BoundRule> bind(const Rule& rule, const OpCall& call) { return Binder(rule, call).bind(); }
+std::optional<BoundRule> bind(const Rule& rule, const OpCall& call, std::string* why) {
+  return Binder(rule, call, why).bind();
+}
 
-std::string to_string(const BoundRule& rule) {
-  const auto name = [](int16_t factor) {
-    return factor < 26 ? std::string(1, static_cast<char>('a' + factor)) : "f" + std::to_string(factor);
+std::vector<std::string> factor_names(const BoundRule& rule) {
+  std::vector<std::string> names;
+  const auto taken = [&](const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end() ||
+           std::any_of(rule.factors.begin(), rule.factors.end(), [&](const auto& f) { return f.name == name; });
+  };
+  int next = 0;
+  for (const BoundFactor& factor : rule.factors) {
+    std::string name = factor.name;
+    for (; name.empty() || (factor.name.empty() && taken(name)); ++next) {
+      name = next < 26 ? std::string(1, static_cast<char>('a' + next)) : "f" + std::to_string(next);
+    }
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+std::string operands_text(const BoundRule& rule) {
+  const std::vector<std::string> names = factor_names(rule);
+  const auto dim_text = [&](const DimFactors& dim) {
+    std::string text;
+    for (const int16_t factor : dim) text += (text.empty() ? "" : " ") + names[static_cast<size_t>(factor)];
+    return dim.empty() ? "1" : dim.size() == 1 ? text : "(" + text + ")";
   };
   const auto operands = [&](const std::vector<BoundOperand>& list) {
     std::string text;
     for (const BoundOperand& operand : list) {
-      if (!text.empty()) text += ", ";
-      if (operand.added) text += "+";
-      text += operand.unused ? "-" : "[";
+      if (&operand != &list.front()) text += ", ";
+      text += operand.unused ? "-" : operand.added ? "+" : "";
       for (size_t d = 0; d < operand.dims.size() && !operand.unused; ++d) {
-        if (d > 0) text += " ";
-        if (operand.dims[d].empty()) text += "1";
-        for (const int16_t factor : operand.dims[d]) text += name(factor);
+        text.append(d > 0 ? " " : "").append(dim_text(operand.dims[d]));
         if (operand.window && operand.window->dim == d) {
           const auto& [dim, start, step, size] = *operand.window;
-          text += "[" + std::to_string(start) + ":" + std::to_string(start + size * step);
-          text += (step == 1 ? "" : ":" + std::to_string(step)) + "]";
+          text += fmt::format("[{}:{}{}]", start, start + size * step, step == 1 ? "" : fmt::format(":{}", step));
         }
       }
-      if (!operand.unused) text += "]";
     }
     return text;
   };
-  std::string text = operands(rule.inputs) + " -> " + operands(rule.outputs);
+  const std::string outputs = operands(rule.outputs);
+  return operands(rule.inputs) + (outputs.empty() ? " ->" : " -> " + outputs);
+}
+
+Dims output_shape(const BoundRule& rule, size_t output) {
+  const BoundOperand& operand = rule.outputs[output];
+  Dims shape = operand.sizes;
+  shape.resize(operand.dims.size(), -1);
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (!operand.dims[d].empty()) shape[d] = 1;
+    for (const int16_t factor : operand.dims[d]) shape[d] *= rule.factors[static_cast<size_t>(factor)].size;
+    if (operand.window && operand.window->dim == d) shape[d] = operand.window->size;
+  }
+  return shape;
+}
+
+std::string to_string(const BoundRule& rule) {
+  std::string text = operands_text(rule);
+  const std::vector<std::string> names = factor_names(rule);
   for (size_t i = 0; i < rule.factors.size(); ++i) {
     const BoundFactor& factor = rule.factors[i];
-    text += (i == 0 ? " | " : ", ") + name(static_cast<int16_t>(i)) + "=" + std::to_string(factor.size);
+    text += (i == 0 ? " | " : ", ") + names[i] + "=" + std::to_string(factor.size);
     if (factor.kind == FactorKind::reduce) text += " reduce(" + sherd::to_string(factor.op) + ")";
     if (factor.kind == FactorKind::whole) text += " whole";
     if (factor.kind == FactorKind::mask) text += " mask";

@@ -15,6 +15,7 @@ struct BoundFactor {
   int64_t size = 1;
   FactorKind kind = FactorKind::pass;
   ReduceOp op = ReduceOp::sum;
+  std::string name = {};  // as in the rule's text; empty where the factor has none
 };
 
 /// The factors of one dim, the outermost first. None: the dim is not sharded (size 1, or broadcast).
@@ -35,6 +36,7 @@ struct BoundOperand {
   bool added = false;
   bool unused = false;                 // absent, or must be whole
   std::vector<int16_t> same_for = {};  // of an output: factors that it lacks and that do not change it
+  Dims sizes = {};                     // of an output: the sizes of dims without factors, -1 where not known
 };
 
 /// An int[] argument that holds the size of an output and becomes the local one.
@@ -67,7 +69,16 @@ struct BoundRule {
   std::optional<WindowArguments> window = {};  // of the one operand that has a window
 };
 
-/// "i=64 k=32 j=16: [i, k], [k, j] -> [i, j] reduce k": for explain and for tests.
+/// A name for each factor: its own, or a letter that no other has.
+std::vector<std::string> factor_names(const BoundRule& rule);
+
+/// The operands as a rule writes them, with every dim named: "a (b c) -> a b c".
+std::string operands_text(const BoundRule& rule);
+
+/// The size of an output; -1 for dims of which the rule does not say it.
+Dims output_shape(const BoundRule& rule, size_t output);
+
+/// "i k, k j -> i j | i=64, k=32 reduce(sum), j=16, linear 0 1".
 std::string to_string(const BoundRule& rule);
 
 }  // namespace sherd::rules

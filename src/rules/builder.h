@@ -25,9 +25,11 @@ class Builder {
     rule.factors.push_back({size, kind, ReduceOp::sum});
     return static_cast<int16_t>(rule.factors.size() - 1);
   }
+  /// Sizes of its dims that have no factors may be set in `sizes`; they are shown to people, nothing depends on them.
   BoundOperand& output(size_t ndim) {
     BoundOperand operand;
     operand.dims.resize(ndim);
+    operand.sizes.assign(ndim, -1);
     rule.outputs.push_back(std::move(operand));
     return rule.outputs.back();
   }
@@ -51,5 +53,7 @@ class Builder {
 };
 
 inline int64_t wrapped(int64_t dim, int64_t ndim) { return dim < 0 ? dim + ndim : dim; }
+/// Of a dim that was wrapped: a rule is asked before torch has looked at the arguments.
+inline bool in_range(int64_t dim, int64_t ndim) { return dim >= 0 && dim < ndim; }
 
 }  // namespace sherd::rules

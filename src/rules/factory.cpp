@@ -11,6 +11,7 @@ std::optional<BoundRule> new_like(const OpCall& call) {
   if (!size) return std::nullopt;
   Builder builder(call);
   BoundOperand& output = builder.output(size->size());
+  output.sizes = *size;
   if (*size == builder.shape()) {
     for (size_t d = 0; d < size->size(); ++d) {
       output.dims[d] = {builder.factor((*size)[d])};
@@ -25,7 +26,8 @@ std::optional<BoundRule> new_like(const OpCall& call) {
 }  // namespace
 
 std::span<const FunctionRow> factory_functions() {
-  static constexpr FunctionRow kRows[] = {{"new_zeros new_ones new_empty new_full new_empty_strided", new_like}};
+  static constexpr FunctionRow kRows[] = {
+      {"new_zeros new_ones new_empty new_full new_empty_strided", new_like, 1, 1, "size"}};
   return kRows;
 }
 

@@ -28,7 +28,15 @@ std::optional<BoundRule> layer_norm(const OpCall& call) {
   Builder builder(call);
   const auto factors = leading_factors(builder, 0, normalized->size());
   put(builder.rule.inputs[0], factors);
-  for (int i = 0; i < call.num_outputs; ++i) put(builder.output(builder.shape().size()), factors);
+  for (int i = 0; i < call.num_outputs; ++i) {
+    BoundOperand& output = builder.output(builder.shape().size());
+    put(output, factors);
+    if (i == 0) {
+      output.sizes = builder.shape();
+    } else {
+      output.sizes.assign(builder.shape().size(), 1);
+    }
+  }
   return builder.done();
 }
 
@@ -45,7 +53,8 @@ std::optional<BoundRule> layer_norm_backward(const OpCall& call) {
     }
   }
   put(builder.output(ndim), factors);
-  for (int i = 1; i < call.num_outputs; ++i) builder.output(normalized->size());
+  for (BoundOperand& output : builder.rule.outputs) output.sizes = builder.shape();
+  for (int i = 1; i < call.num_outputs; ++i) builder.output(normalized->size()).sizes = *normalized;
   return builder.done();
 }
 
@@ -110,8 +119,8 @@ std::optional<BoundRule> batch_norm(const OpCall& call) {
   const Dims& input = builder.shape();
   if (input.size() < 2) return std::nullopt;
   const bool training = call.integer("training", call.integer("train", 1)) != 0;
-  builder.output(input.size());
-  for (int i = 1; i < call.num_outputs; ++i) builder.output(1);
+  builder.output(input.size()).sizes = input;
+  for (int i = 1; i < call.num_outputs; ++i) builder.output(1).sizes = {input[1]};
   if (!training) {
     const int16_t batch = builder.factor(input[0]);
     builder.rule.inputs[0].dims[0] = builder.rule.outputs[0].dims[0] = {batch};
@@ -126,6 +135,7 @@ std::optional<BoundRule> attention(const OpCall& call) {
   const Dims& query = builder.shape(0);
   if (query.size() != 4) return std::nullopt;
   const int16_t batch = builder.factor(query[0]);
+  if (builder.shape(1).size() != 4 || builder.shape(2).size() != 4) return std::nullopt;
   const bool same_heads = builder.shape(1)[1] == query[1];
   const int16_t heads = builder.factor(query[1], same_heads ? FactorKind::pass : FactorKind::whole);
   for (size_t i = 0; i < call.tensors.size(); ++i) {
@@ -142,6 +152,8 @@ std::optional<BoundRule> attention(const OpCall& call) {
     BoundOperand& output = builder.output(i == 0 ? 4 : 3);
     output.dims[0] = {batch};
     output.dims[1] = {heads};
+    output.sizes[2] = query[2];
+    if (i == 0) output.sizes[3] = builder.shape(2)[3];
   }
   return builder.done();
 }
@@ -150,7 +162,7 @@ std::optional<BoundRule> attention(const OpCall& call) {
 std::optional<BoundRule> attention_backward(const OpCall& call) {
   Builder builder(call);
   const Dims& query = builder.shape(1);
-  if (query.size() != 4) return std::nullopt;
+  if (query.size() != 4 || builder.shape(2).size() != 4) return std::nullopt;
   const int16_t batch = builder.factor(query[0]);
   const bool same_heads = builder.shape(2)[1] == query[1];
   const int16_t heads = builder.factor(query[1], same_heads ? FactorKind::pass : FactorKind::whole);
@@ -231,17 +243,19 @@ std::optional<BoundRule> embedding_backward(const OpCall& call) {
 
 std::span<const FunctionRow> network_functions() {
   static constexpr FunctionRow kRows[] = {
-      {"native_layer_norm _fused_rms_norm", layer_norm},
-      {"native_layer_norm_backward _fused_rms_norm_backward", layer_norm_backward},
-      {"convolution", convolution},
-      {"convolution_backward", convolution_backward},
-      {"native_batch_norm _native_batch_norm_legit_no_training", batch_norm},
-      {"_scaled_dot_product_flash_attention_for_cpu", attention},
-      {"_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward},
-      {"_fused_sdp_choice", attention_choice},
-      {"nll_loss_forward", nll_loss},
-      {"nll_loss_backward", nll_loss_backward},
-      {"embedding_dense_backward", embedding_backward},
+      {"native_layer_norm", layer_norm, 1, 3, "normalized_shape"},
+      {"_fused_rms_norm", layer_norm, 1, 2, "normalized_shape"},
+      {"native_layer_norm_backward", layer_norm_backward, 4, 3, "normalized_shape"},
+      {"_fused_rms_norm_backward", layer_norm_backward, 3, 2, "normalized_shape"},
+      {"convolution", convolution, 2},
+      {"convolution_backward", convolution_backward, 3, 3},
+      {"native_batch_norm _native_batch_norm_legit_no_training", batch_norm, 1, 3},
+      {"_scaled_dot_product_flash_attention_for_cpu", attention, 3, 2},
+      {"_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward, 6, 3},
+      {"_fused_sdp_choice", attention_choice, 3},
+      {"nll_loss_forward", nll_loss, 2, 2},
+      {"nll_loss_backward", nll_loss_backward, 3},
+      {"embedding_dense_backward", embedding_backward, 2},
   };
   return kRows;
 }

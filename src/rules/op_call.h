@@ -32,7 +32,7 @@ struct OpCall {
   std::string overload;                 // "" or "Tensor"
   std::vector<TensorArgument> tensors;  // in argument order; lists are laid flat; `out` arguments are not among them
   std::vector<PlainArgument> plain;
-  int num_outputs = 1;
+  int num_outputs = 1;  // 0: as many as the rule has
 
   const PlainArgument* find(std::string_view name) const;
   /// The argument as an integer (bools count), or `otherwise` where it is absent or None.

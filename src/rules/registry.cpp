@@ -18,7 +18,7 @@ constexpr uint64_t kNoRules = 1;
 
 struct Known {
   std::vector<const Row*> rows;  // in order: the first that holds wins
-  RuleFunction function = nullptr;
+  const FunctionRow* function = nullptr;
 };
 
 std::vector<std::string_view> words(std::string_view text) {
@@ -47,7 +47,7 @@ const Table& builtin() {
     }
     for (const auto rows : {view_functions(), network_functions(), factory_functions()}) {
       for (const FunctionRow& row : rows) {
-        for (const std::string_view op : words(row.ops)) result[op].function = row.function;
+        for (const std::string_view op : words(row.ops)) result[op].function = &row;
       }
     }
     return result;
@@ -81,6 +81,27 @@ const UserRule* find_user_rule(const OpCall& call) {
   return nullptr;
 }
 
+// Rows are named "max.dim", "max" for all overloads, or "max.default" for the one without a name.
+std::string row_name(std::string_view name, std::string_view overload) {
+  return std::string(name) + "." + std::string(overload.empty() ? "default" : overload);
+}
+
+std::optional<BoundRule> call_function(const FunctionRow& row, const OpCall& call, std::string& why) {
+  if (call.tensors.size() < row.tensors) {
+    why = "the rule has " + std::to_string(row.tensors) + " inputs, given " + std::to_string(call.tensors.size());
+    return std::nullopt;
+  }
+  if (!row.needs.empty() && call.find(row.needs) == nullptr) {
+    why = "it needs the argument " + std::string(row.needs);
+    return std::nullopt;
+  }
+  why = "the shapes or arguments do not fit";
+  if (call.num_outputs > 0) return row.function(call);
+  OpCall counted = call;
+  counted.num_outputs = row.outputs;
+  return row.function(counted);
+}
+
 std::string_view without_aten(std::string_view op) { return op.starts_with("aten::") ? op.substr(6) : op; }
 
 }  // namespace
@@ -95,18 +116,36 @@ std::string base_name(std::string_view op) {
 }
 
 std::optional<BoundRule> find_rule(const OpCall& call) {
-  if (const UserRule* rule = find_user_rule(call)) return bind(rule->rule, call);
+  auto found = look_up(call);
+  if (!found) return std::nullopt;
+  return std::move(found->rule);
+}
+
+std::optional<FoundRule> look_up(const OpCall& call, std::vector<Refusal>* refusals) {
+  std::string why;
+  const auto refused = [&](std::string_view text) {
+    if (refusals != nullptr) refusals->push_back({std::string(text), why});
+  };
+  const auto try_row = [&](const Rule& rule) { return bind(rule, call, refusals != nullptr ? &why : nullptr); };
+  if (const UserRule* user = find_user_rule(call)) {
+    if (auto rule = try_row(user->rule)) return FoundRule{std::move(*rule), user->text, true};
+    refused(user->text);
+    return std::nullopt;
+  }
   const std::string base = base_name(call.op);
   const std::string name(without_aten(base));
-  for (const std::string& key : {name + "." + call.overload, name, std::string(without_aten(call.op))}) {
+  for (const std::string& key : {row_name(name, call.overload), name, std::string(without_aten(call.op))}) {
     const auto found = builtin().find(key);
     if (found == builtin().end()) continue;
     if (found->second.function != nullptr) {
-      if (auto rule = found->second.function(call)) return rule;
+      if (auto rule = call_function(*found->second.function, call, why)) return FoundRule{std::move(*rule), {}, false};
+      refused("computed from shapes");
     }
     for (const Row* row : found->second.rows) {
-      if (auto rule = bind(row->rule, call)) return rule;
+      if (auto rule = try_row(row->rule)) return FoundRule{std::move(*rule), std::string(row->text), false};
+      refused(row->text);
     }
+    if (key == name && name == without_aten(call.op)) break;
   }
   return std::nullopt;
 }
@@ -128,6 +167,18 @@ std::vector<std::string> rule_texts(std::string_view op) {
   return texts;
 }
 
+Rule checked_rule(std::string_view operation, const std::string& op, std::string_view text) {
+  try {
+    return parse_rule(text);
+  } catch (const RuleError& error) {
+    throw std::invalid_argument(ErrorText(operation, error.problem)
+                                    .fact("operator", op)
+                                    .fact("rule", "\"" + std::string(text) + "\"")
+                                    .fact("at", "character " + std::to_string(error.at))
+                                    .help("\"i k, k j -> i j | reduce k, linear 0 1\""));
+  }
+}
+
 void add_rule(const std::string& op, const std::string& text) {
   if (op.find("::") == std::string::npos) {
     throw std::invalid_argument(
@@ -139,14 +190,10 @@ void add_rule(const std::string& op, const std::string& text) {
   const std::lock_guard lock(rules.mutex);
   UserRule& kept = rules.kept.emplace_back(UserRule{text, {}});
   try {
-    kept.rule = parse_rule(kept.text);
-  } catch (const RuleError& error) {
+    kept.rule = checked_rule("register_rule", op, kept.text);
+  } catch (const std::invalid_argument&) {
     rules.kept.pop_back();
-    throw std::invalid_argument(ErrorText("register_rule", error.problem)
-                                    .fact("operator", op)
-                                    .fact("rule", "\"" + text + "\"")
-                                    .fact("at", "character " + std::to_string(error.at))
-                                    .help("\"i k, k j -> i j | reduce k, linear 0 1\""));
+    throw;
   }
   rules.by_op[op] = &kept;
   rule_count.fetch_add(1);

@@ -19,8 +19,28 @@ namespace sherd::rules {
 /// their base operator. Thread safe.
 std::optional<BoundRule> find_rule(const OpCall& call);
 
+/// A rule that did not fit, and why.
+struct Refusal {
+  std::string text;
+  std::string why;
+};
+
+struct FoundRule {
+  BoundRule rule;
+  std::string text;    // the row's or the user's; empty where the rule is computed from shapes
+  bool yours = false;  // registered by the user
+};
+
+/// As find_rule, with where the rule comes from. `refusals` gets those that were tried and did not fit; it stays empty
+/// where the operator has no rule at all.
+std::optional<FoundRule> look_up(const OpCall& call, std::vector<Refusal>* refusals = nullptr);
+
 /// The texts of the rows that speak for an operator ("aten::mm"), or "computed from shapes"; empty where there is none.
 std::vector<std::string> rule_texts(std::string_view op);
+
+/// parse_rule with an error for people: throws std::invalid_argument that starts with `operation`. The result refers to
+/// `text`.
+Rule checked_rule(std::string_view operation, const std::string& op, std::string_view text);
 
 /// Adds or replaces a user's rule. `op` is "ns::name" or "ns::name.overload".
 /// Throws std::invalid_argument for bad text.
@@ -50,6 +70,9 @@ using RuleFunction = std::optional<BoundRule> (*)(const OpCall&);
 struct FunctionRow {
   std::string_view ops;
   RuleFunction function;
+  size_t tensors = 1;           // the function is asked for calls with at least so many
+  int outputs = 1;              // what the operators return
+  std::string_view needs = {};  // an argument without which the rule is not known
 };
 std::span<const FunctionRow> view_functions();
 std::span<const FunctionRow> network_functions();

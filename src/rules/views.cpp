@@ -13,6 +13,7 @@ namespace {
 std::optional<BoundRule> rearrange(const OpCall& call, const Dims& to, size_t output_ndim) {
   Builder builder(call);
   BoundOperand& output = builder.output(output_ndim);
+  output.sizes.assign(output_ndim, 1);
   for (size_t d = 0; d < to.size(); ++d) {
     if (to[d] < 0) continue;
     const int16_t factor = builder.factor(builder.shape()[d]);
@@ -25,10 +26,13 @@ std::optional<BoundRule> rearrange(const OpCall& call, const Dims& to, size_t ou
 std::optional<BoundRule> permute(const OpCall& call) {
   const auto ndim = static_cast<int64_t>(call.tensors[0].shape.size());
   const auto dims = call.list("dims");
-  if (!dims) return std::nullopt;
-  Dims to(static_cast<size_t>(ndim));
-  for (size_t i = 0; i < dims->size(); ++i)
-    to[static_cast<size_t>(wrapped((*dims)[i], ndim))] = static_cast<int64_t>(i);
+  if (!dims || static_cast<int64_t>(dims->size()) != ndim) return std::nullopt;
+  Dims to(static_cast<size_t>(ndim), -1);
+  for (size_t i = 0; i < dims->size(); ++i) {
+    const int64_t from = wrapped((*dims)[i], ndim);
+    if (!in_range(from, ndim) || to[static_cast<size_t>(from)] >= 0) return std::nullopt;
+    to[static_cast<size_t>(from)] = static_cast<int64_t>(i);
+  }
   return rearrange(call, to, static_cast<size_t>(ndim));
 }
 
@@ -36,11 +40,12 @@ std::optional<BoundRule> transpose(const OpCall& call) {
   const auto ndim = static_cast<int64_t>(call.tensors[0].shape.size());
   Dims to(static_cast<size_t>(ndim));
   std::iota(to.begin(), to.end(), 0);
-  if (ndim >= 2) {  // t() of a vector is the vector
-    const bool is_t = call.find("dim0") == nullptr;
-    const auto a = static_cast<size_t>(wrapped(is_t ? 0 : call.integer("dim0", 0), ndim));
-    const auto b = static_cast<size_t>(wrapped(is_t ? 1 : call.integer("dim1", 1), ndim));
-    std::swap(to[a], to[b]);
+  const bool is_t = call.find("dim0") == nullptr;
+  if (is_t ? ndim == 2 : ndim >= 1) {  // t() of a vector is the vector
+    const int64_t a = wrapped(is_t ? 0 : call.integer("dim0", 0), ndim);
+    const int64_t b = wrapped(is_t ? 1 : call.integer("dim1", 1), ndim);
+    if (!in_range(a, ndim) || !in_range(b, ndim)) return std::nullopt;
+    std::swap(to[static_cast<size_t>(a)], to[static_cast<size_t>(b)]);
   }
   return rearrange(call, to, static_cast<size_t>(ndim));
 }
@@ -48,6 +53,7 @@ std::optional<BoundRule> transpose(const OpCall& call) {
 std::optional<BoundRule> unsqueeze(const OpCall& call) {
   const auto ndim = static_cast<int64_t>(call.tensors[0].shape.size());
   const int64_t at = wrapped(call.integer("dim", 0), ndim + 1);
+  if (!in_range(at, ndim + 1)) return std::nullopt;
   Dims to;
   for (int64_t d = 0; d < ndim; ++d) to.push_back(d < at ? d : d + 1);
   return rearrange(call, to, static_cast<size_t>(ndim) + 1);
@@ -73,9 +79,9 @@ std::optional<BoundRule> squeeze(const OpCall& call) {
 
 std::optional<BoundRule> expand(const OpCall& call) {
   auto size = call.list("size");
-  if (!size) return std::nullopt;
+  if (!size || size->size() < call.tensors[0].shape.size()) return std::nullopt;
   Builder builder(call);
-  builder.output(size->size());
+  builder.output(size->size()).sizes = *size;
   const Dims& shape = builder.shape();
   for (size_t d = 1; d <= shape.size(); ++d) {
     const size_t in = shape.size() - d;
@@ -113,7 +119,7 @@ std::optional<BoundRule> view(const OpCall& call) {
   const auto size = wanted_size(call);
   if (!size) return std::nullopt;
   Builder builder(call);
-  builder.output(size->size());
+  builder.output(size->size()).sizes.assign(size->size(), 1);
   auto& in = builder.rule.inputs[0].dims;
   auto& out = builder.rule.outputs[0].dims;
   const Dims& from = builder.shape();
@@ -183,6 +189,7 @@ std::optional<BoundRule> view(const OpCall& call) {
 std::optional<BoundRule> whole_along(const OpCall& call, const Dims& dims) {
   Builder builder(call);
   BoundOperand& output = builder.output(builder.shape().size());
+  output.sizes = builder.shape();
   for (size_t d = 0; d < builder.shape().size(); ++d) {
     if (std::find(dims.begin(), dims.end(), static_cast<int64_t>(d)) != dims.end()) continue;
     builder.rule.inputs[0].dims[d] = output.dims[d] = {builder.factor(builder.shape()[d])};
@@ -205,6 +212,7 @@ std::optional<BoundRule> move_rows(const OpCall& call) {
 // One dim is whole, the others stay: operators that pick or cut along a dim.
 std::optional<BoundRule> along(const OpCall& call, int64_t dim, bool keeps_dim) {
   const auto ndim = static_cast<int64_t>(call.tensors[0].shape.size());
+  if (!in_range(dim, ndim)) return std::nullopt;
   Builder builder(call);
   BoundOperand& output = builder.output(static_cast<size_t>(keeps_dim ? ndim : ndim - 1));
   for (int64_t d = 0; d < ndim; ++d) {
@@ -231,6 +239,12 @@ Window window_of(const OpCall& call, size_t dim, int64_t size) {
   return window;
 }
 
+// Which argument is called `name`; -1 where the call does not have it.
+int place_of(const OpCall& call, const char* name) {
+  const PlainArgument* argument = call.find(name);
+  return argument == nullptr ? -1 : argument->argument;
+}
+
 // slice(self, dim, start, end, step): every rank takes its own rows of the window.
 std::optional<BoundRule> slice(const OpCall& call) {
   const Dims& shape = call.tensors[0].shape;
@@ -239,7 +253,7 @@ std::optional<BoundRule> slice(const OpCall& call) {
   const auto dim = static_cast<size_t>(wrapped(call.integer("dim", 0), static_cast<int64_t>(shape.size())));
   if (dim >= shape.size()) return std::nullopt;
   rule->outputs[0].window = window_of(call, dim, shape[dim]);
-  rule->window = {.start = call.find("start")->argument, .end = call.find("end")->argument};
+  rule->window = {.start = place_of(call, "start"), .end = place_of(call, "end")};
   return rule;
 }
 
@@ -248,13 +262,14 @@ std::optional<BoundRule> slice_backward(const OpCall& call) {
   const auto sizes = call.list("input_sizes");
   if (!sizes || sizes->empty() || call.integer("step", 1) < 1) return std::nullopt;
   const auto dim = static_cast<size_t>(wrapped(call.integer("dim", 0), static_cast<int64_t>(sizes->size())));
+  if (dim >= sizes->size() || call.tensors[0].shape.size() != sizes->size()) return std::nullopt;
   Builder builder(call);
   BoundOperand& output = builder.output(sizes->size());
   for (size_t d = 0; d < sizes->size(); ++d) {
     builder.rule.inputs[0].dims[d] = output.dims[d] = {builder.factor((*sizes)[d])};
   }
   builder.rule.inputs[0].window = window_of(call, dim, (*sizes)[dim]);
-  builder.rule.window = {.start = call.find("start")->argument, .end = call.find("end")->argument};
+  builder.rule.window = {.start = place_of(call, "start"), .end = place_of(call, "end")};
   builder.localize("input_sizes");
   return builder.linear();
 }
@@ -264,8 +279,10 @@ std::optional<BoundRule> select_backward(const OpCall& call) {
   const auto sizes = call.list("input_sizes");
   if (!sizes || sizes->empty()) return std::nullopt;
   const auto dim = static_cast<size_t>(wrapped(call.integer("dim", 0), static_cast<int64_t>(sizes->size())));
+  if (dim >= sizes->size() || call.tensors[0].shape.size() + 1 != sizes->size()) return std::nullopt;
   Builder builder(call);
   BoundOperand& output = builder.output(sizes->size());
+  output.sizes = *sizes;
   for (size_t d = 0; d < sizes->size(); ++d) {
     if (d == dim) continue;
     builder.rule.inputs[0].dims[d < dim ? d : d - 1] = output.dims[d] = {builder.factor((*sizes)[d])};
@@ -287,9 +304,12 @@ std::optional<BoundRule> cat(const OpCall& call) {
     if (tensor.shape != Dims{0}) ndim = std::max(ndim, tensor.shape.size());
   }
   if (ndim == 0) return std::nullopt;
-  const auto dim = static_cast<size_t>(wrapped(call.integer("dim", 0), static_cast<int64_t>(ndim)));
+  const int64_t asked = wrapped(call.integer("dim", 0), static_cast<int64_t>(ndim));
+  if (!in_range(asked, static_cast<int64_t>(ndim))) return std::nullopt;
+  const auto dim = static_cast<size_t>(asked);
   Builder builder(call);
   BoundOperand& output = builder.output(ndim);
+  output.sizes[dim] = 0;
   bool made = false;
   for (size_t i = 0; i < call.tensors.size(); ++i) {
     const Dims& shape = call.tensors[i].shape;
@@ -297,9 +317,11 @@ std::optional<BoundRule> cat(const OpCall& call) {
       if (shape != Dims{0}) return std::nullopt;
       continue;
     }
+    output.sizes[dim] += shape[dim];
     for (size_t d = 0; d < ndim; ++d) {
       if (d == dim) continue;
       if (!made) output.dims[d] = {builder.factor(shape[d])};
+      if (builder.rule.factors[static_cast<size_t>(output.dims[d].front())].size != shape[d]) return std::nullopt;
       builder.rule.inputs[i].dims[d] = output.dims[d];
     }
     made = true;
@@ -312,9 +334,13 @@ std::optional<BoundRule> cat(const OpCall& call) {
 std::optional<BoundRule> stack(const OpCall& call) {
   if (call.tensors.empty()) return std::nullopt;
   const Dims& shape = call.tensors[0].shape;
-  const auto at = static_cast<size_t>(wrapped(call.integer("dim", 0), static_cast<int64_t>(shape.size()) + 1));
+  const auto ndim = static_cast<int64_t>(shape.size()) + 1;
+  const int64_t asked = wrapped(call.integer("dim", 0), ndim);
+  if (!in_range(asked, ndim)) return std::nullopt;
+  const auto at = static_cast<size_t>(asked);
   Builder builder(call);
   BoundOperand& output = builder.output(shape.size() + 1);
+  output.sizes[at] = static_cast<int64_t>(call.tensors.size());
   for (size_t d = 0; d < shape.size(); ++d) {
     const int16_t factor = builder.factor(shape[d]);
     output.dims[d < at ? d : d + 1] = {factor};
@@ -331,16 +357,19 @@ std::optional<BoundRule> stack(const OpCall& call) {
 
 std::span<const FunctionRow> view_functions() {
   static constexpr FunctionRow kRows[] = {
-      {"permute permute_copy", permute},
-      {"transpose t transpose_copy t_copy", transpose},
-      {"unsqueeze unsqueeze_copy", unsqueeze},
+      {"permute permute_copy", permute, 1, 1, "dims"},
+      {"transpose transpose_copy", transpose, 1, 1, "dim0"},
+      {"t t_copy", transpose},
+      {"unsqueeze unsqueeze_copy", unsqueeze, 1, 1, "dim"},
       {"squeeze squeeze_copy", squeeze},
-      {"expand expand_copy", expand},
-      {"view.default view reshape _unsafe_view view_copy", view},
+      {"expand expand_copy", expand, 1, 1, "size"},
+      {"view _unsafe_view view_copy", view, 1, 1, "size"},
+      {"reshape", view, 1, 1, "shape"},
       {"slice slice_copy", slice},
-      {"slice_backward", slice_backward},
-      {"select_backward", select_backward},
-      {"split split_with_sizes split_copy split_with_sizes_copy unsafe_split unsafe_split_with_sizes narrow_copy", split},
+      {"slice_backward", slice_backward, 1, 1, "input_sizes"},
+      {"select_backward", select_backward, 1, 1, "input_sizes"},
+      {"split split_with_sizes split_copy split_with_sizes_copy unsafe_split unsafe_split_with_sizes narrow_copy",
+       split},
       {"flip roll", move_rows},
       {"select select_copy unbind unbind_copy", select},
       {"cat", cat},

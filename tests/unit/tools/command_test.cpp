@@ -9,15 +9,33 @@
 namespace sherd {
 namespace {
 
+using testing::read_text;
 using testing::run_command;
 using testing::sherd_command;
+using testing::split_lines;
+
+// The words of a command line; double quotes hold words together.
+std::vector<std::string> words_of(const std::string& line) {
+  std::vector<std::string> words(1);
+  bool quoted = false;
+  for (const char c : line) {
+    if (c == '"') {
+      quoted = !quoted;
+    } else if (c == ' ' && !quoted) {
+      words.emplace_back();
+    } else {
+      words.back() += c;
+    }
+  }
+  return words;
+}
 
 TEST(CommandTest, HelpNamesEveryVerbAndShowsExamples) {
   const auto help = run_command(sherd_command({"--help"}));
   EXPECT_EQ(help.code, 0);
-  for (const char* word : {"usage: sherd", "  run ", "  layout ", "examples:"})
+  for (const char* word : {"usage: sherd", "  run ", "  layout ", "  explain ", "examples:"})
     EXPECT_NE(help.out.find(word), std::string::npos) << word;
-  for (const char* verb : {"run", "layout"}) {
+  for (const char* verb : {"run", "layout", "explain"}) {
     const auto verb_help = run_command(sherd_command({verb, "--help"}));
     EXPECT_EQ(verb_help.code, 0);
     EXPECT_NE(verb_help.out.find(std::string("usage: sherd ") + verb), std::string::npos);
@@ -33,7 +51,7 @@ TEST(CommandTest, BadUsageExitsWithTwo) {
   EXPECT_EQ(run_command(sherd_command({})).code, 2);
   const auto unknown = run_command(sherd_command({"fly"}));
   EXPECT_EQ(unknown.code, 2);
-  EXPECT_EQ(unknown.err, "sherd: no such verb\n  verb: fly\n  verbs: run, layout\n  help: sherd --help\n");
+  EXPECT_EQ(unknown.err, "sherd: no such verb\n  verb: fly\n  verbs: run, layout, explain\n  help: sherd --help\n");
   EXPECT_EQ(run_command(sherd_command({"layout", "f32[4]"})).code, 2);
   EXPECT_EQ(run_command(sherd_command({"layout", "f32[4", "--mesh", "[2]"})).code, 2);
   EXPECT_EQ(run_command(sherd_command({"layout", "f32[4@x]", "--mesh", "[dp=2]"})).code, 2);
@@ -67,6 +85,59 @@ TEST(CommandTest, LayoutAsJson) {
   EXPECT_EQ(json["ranks"][2]["boxes"][0], (nlohmann::json{{"offset", {4}}, {"size", {1}}}));
   EXPECT_TRUE(json["ranks"][3]["boxes"].empty());
   EXPECT_EQ(json["ranks"][3]["local_shape"], nlohmann::json({0}));
+}
+
+TEST(CommandTest, ExplainPrintsWhatTheGoldenSays) {
+  std::string command, expected;
+  int commands = 0;
+  const auto compare = [&] {
+    if (command.empty()) return;
+    std::vector<std::string> words = words_of(command);
+    words.erase(words.begin());
+    const auto result = run_command(sherd_command(words));
+    const std::string code = result.code == 0 ? "" : "exit " + std::to_string(result.code) + "\n";
+    EXPECT_EQ(result.out + result.err + code, expected) << command;
+    ++commands;
+  };
+  for (const std::string& line : split_lines(read_text(SHERD_SOURCE_DIR "/tests/golden/explain.txt"))) {
+    if (line.starts_with("$ ")) {
+      compare();
+      command = line.substr(2);
+      expected.clear();
+    } else if (!line.empty()) {
+      expected += line + "\n";
+    }
+  }
+  compare();
+  EXPECT_GE(commands, 28);
+}
+
+TEST(CommandTest, ExplainAsJson) {
+  const auto result = run_command(
+      sherd_command({"explain", "mm", "f32[64@tp, 32]", "f32[32@tp, 8]", "--mesh", "[dp=2, tp=4]", "--json"}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json["operator"], "mm");
+  EXPECT_EQ(json["source"], "table");
+  EXPECT_EQ(json["rule"], "i k, k j -> i j | reduce k, linear 0 1");
+  EXPECT_EQ(json["factors"][1], (nlohmann::json{{"name", "k"}, {"size", 32}, {"kind", "reduce(sum)"}}));
+  EXPECT_TRUE(json["axes"][0]["factor"].is_null());
+  EXPECT_EQ(json["axes"][1]["factor"], "i");
+  EXPECT_TRUE(json["operands"][0]["steps"].empty());
+  EXPECT_EQ(json["operands"][1]["steps"][0], (nlohmann::json{{"step", "exchange@tp"}, {"bytes", 768}}));
+  EXPECT_EQ(json["outputs"][0]["tensor"], "f32[64@tp, 8]");
+  EXPECT_EQ(json["outputs"][0]["placements"], "(R, S(0))");
+  EXPECT_EQ(json["bytes"], 768);
+}
+
+TEST(CommandTest, ExplainAsJsonOfAnOperatorWithoutARule) {
+  const auto result = run_command(sherd_command({"explain", "erfinv", "f32[8@0]", "--mesh", "[2]", "--json"}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json["source"], "none");
+  EXPECT_TRUE(json["rule"].is_null());
+  EXPECT_TRUE(json["outputs"].empty());
+  EXPECT_EQ(json["bytes"], 16);
 }
 
 }  // namespace

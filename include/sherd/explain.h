@@ -1,0 +1,88 @@
+#pragma once
+// What an operator does to sharded operands, and why, without running it: its rule, what each mesh axis does, which
+// operands move and what that costs. No tensors, no ranks, no libtorch; `sherd explain` prints it.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "sherd/layout.h"
+
+namespace sherd {
+
+/// A plain argument of an operator: None, a bool, a number, a list of integers, or text.
+using ArgumentValue = std::variant<std::monostate, bool, int64_t, double, Dims, std::string>;
+
+struct OperatorCall {
+  /// "mm", "add_", "max.dim", "mylib::ffn". Without a namespace it is one of torch's own. An overload need not be named
+  /// where the rules do not ask for it, or where an argument has its name (max with "dim").
+  std::string op;
+  /// In the order of the operator's arguments, those of lists one after the other. nullopt: an optional one, left out.
+  std::vector<std::optional<TensorText>> operands;
+  std::vector<std::pair<std::string, ArgumentValue>> arguments = {};
+  std::string rule = {};  // to try instead of the operator's own, in the notation of docs/rules.md
+  int outputs = 0;        // 0: as many as the rule has
+  /// The result is written to operand 0 and must have its placements. So it is for a name that ends in "_", too.
+  bool in_place = false;
+};
+
+struct Explanation {
+  enum class Source : uint8_t {
+    table,     // a row of the tables
+    computed,  // from shapes and arguments
+    yours,     // register_rule, or OperatorCall::rule
+    none,      // the tables do not know the operator: it runs whole on every rank
+  };
+  struct Factor {
+    std::string name;
+    int64_t size = 1;
+    std::string kind;  // "", "reduce(sum)", "whole", "mask"
+  };
+  struct Axis {
+    std::string factor;                      // that it shards, empty where none
+    bool looks_up = false;                   // the factor is looked up by index: ranks answer for their own rows
+    std::vector<size_t> partial_operands;    // that stay Partial, where no factor is sharded
+    std::optional<ReduceOp> output_is_part;  // of an output that is Partial on this axis
+  };
+  struct Step {
+    std::string text;   // "exchange@tp"
+    int64_t bytes = 0;  // received by a rank
+  };
+  struct Operand {
+    std::optional<TensorText> tensor;  // as given
+    Placements placements;             // that the operator runs with
+    std::vector<Step> steps;           // from the one to the other; none where it stays
+    std::vector<Step> back;            // of an operand that is written: from the result to where it was
+  };
+  struct Output {
+    std::string dtype;
+    Dims shape;  // -1: the rule does not say
+    Placements placements;
+  };
+
+  std::string op;
+  Mesh mesh;
+  Source source = Source::none;
+  std::string rule;   // its text; empty where it is computed, or there is none
+  std::string bound;  // with every dim of these operands named: "a (b c) -> a b c"
+  std::vector<Factor> factors;
+  std::vector<Axis> axes;  // one per mesh axis
+  std::vector<Operand> operands;
+  std::vector<Output> outputs;  // none where the operator has no rule
+  int64_t bytes = 0;            // received by a rank, all steps together
+};
+
+/// Throws std::invalid_argument: an unknown dtype, a bad rule, operands that do not fit the operator's rule.
+/// The dtype of an output is guessed: that of the first operand with a fraction, but for comparisons and indices.
+Explanation explain(const OperatorCall& call, const Mesh& mesh);
+
+/// For a terminal, in aligned columns.
+std::string to_string(const Explanation& explanation);
+
+/// "f32[64@tp, ?]": an output; `?` for a size that is not known.
+std::string to_string(const Explanation::Output& output, const Mesh& mesh);
+
+}  // namespace sherd

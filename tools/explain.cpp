@@ -1,0 +1,165 @@
+// sherd explain: what an operator does to sharded operands, and what that moves.
+
+#include "sherd/explain.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "sherd/error.h"
+#include "verb.h"
+
+namespace sherd::tools {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+constexpr const char* kExamples =
+    "  sherd explain mm \"f32[64, 32@tp]\" \"f32[32@tp, 16]\" --mesh \"[dp=2, tp=4]\"\n"
+    "  sherd explain sum \"f32[64@dp, 32] P(sum)@tp\" --arg dim=1 --mesh \"[dp=2, tp=4]\"\n"
+    "  sherd explain view \"f32[8@dp, 6]\" --arg size=[2,4,6] --mesh \"[dp=2]\"\n"
+    "  sherd explain native_layer_norm \"f32[8@dp, 6]\" \"f32[6]\" - --arg normalized_shape=[6] --mesh \"[dp=2]\"\n"
+    "  sherd explain mylib::ffn \"f32[8, 6@tp]\" \"f32[6@tp, 4]\" --rule \"b d, d f -> b f | reduce d\" --mesh "
+    "\"[tp=2]\"\n";
+
+template <class Number>
+std::optional<Number> whole_number(std::string_view text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+[[noreturn]] void refuse_argument(const std::string& text) {
+  throw std::invalid_argument(
+      ErrorText("explain", "--arg is not NAME=VALUE")
+          .fact("--arg", text)
+          .help("--arg dim=1, --arg keepdim=true, --arg size=[4,8], --arg p=0.5, --arg dim=none"));
+}
+
+ArgumentValue parse_value(const std::string& text, std::string_view value) {
+  if (value == "true") return true;
+  if (value == "false") return false;
+  if (value == "none") return std::monostate();
+  if (const auto number = whole_number<int64_t>(value)) return *number;
+  if (const auto real = whole_number<double>(value)) return *real;
+  if (!value.starts_with('[')) return std::string(value);
+  if (!value.ends_with(']')) refuse_argument(text);
+  value = value.substr(1, value.size() - 2);
+  Dims list;
+  while (!value.empty()) {
+    const size_t comma = std::min(value.find(','), value.size());
+    std::string_view entry = value.substr(0, comma);
+    while (entry.starts_with(' ')) entry.remove_prefix(1);
+    const auto number = whole_number<int64_t>(entry);
+    if (!number) refuse_argument(text);
+    list.push_back(*number);
+    value.remove_prefix(std::min(comma + 1, value.size()));
+  }
+  return list;
+}
+
+std::pair<std::string, ArgumentValue> parse_argument(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) refuse_argument(text);
+  return {text.substr(0, equals), parse_value(text, std::string_view(text).substr(equals + 1))};
+}
+
+json steps_json(const std::vector<Explanation::Step>& steps) {
+  json list = json::array();
+  for (const Explanation::Step& step : steps) list.push_back({{"step", step.text}, {"bytes", step.bytes}});
+  return list;
+}
+
+const char* source_name(Explanation::Source source) {
+  switch (source) {
+    case Explanation::Source::table:
+      return "table";
+    case Explanation::Source::computed:
+      return "computed from shapes";
+    case Explanation::Source::yours:
+      return "yours";
+    case Explanation::Source::none:
+      break;
+  }
+  return "none";
+}
+
+json axes_json(const Explanation& e) {
+  json axes = json::array();
+  for (size_t i = 0; i < e.axes.size(); ++i) {
+    const Explanation::Axis& axis = e.axes[i];
+    json one = {{"axis", e.mesh.axis_label(static_cast<int64_t>(i))},
+                {"factor", axis.factor.empty() ? json() : json(axis.factor)},
+                {"partial_operands", axis.partial_operands},
+                {"output_is_part", json()}};
+    if (axis.output_is_part) one["output_is_part"] = to_string(*axis.output_is_part);
+    axes.push_back(std::move(one));
+  }
+  return axes;
+}
+
+void print_json(const Explanation& e) {
+  json factors = json::array();
+  for (const auto& factor : e.factors) {
+    factors.push_back({{"name", factor.name}, {"size", factor.size}, {"kind", factor.kind}});
+  }
+  json operands = json::array();
+  for (const auto& operand : e.operands) {
+    operands.push_back({{"tensor", operand.tensor ? json(to_string(*operand.tensor, e.mesh)) : json()},
+                        {"placements", to_string(operand.placements)},
+                        {"steps", steps_json(operand.steps)},
+                        {"back", steps_json(operand.back)}});
+  }
+  json outputs = json::array();
+  for (const auto& output : e.outputs) {
+    outputs.push_back({{"tensor", to_string(output, e.mesh)}, {"placements", to_string(output.placements)}});
+  }
+  const json whole = {{"operator", e.op},
+                      {"mesh", to_string(e.mesh)},
+                      {"source", source_name(e.source)},
+                      {"rule", e.rule.empty() ? json() : json(e.rule)},
+                      {"bound", e.bound.empty() ? json() : json(e.bound)},
+                      {"factors", factors},
+                      {"axes", axes_json(e)},
+                      {"operands", operands},
+                      {"outputs", outputs},
+                      {"bytes", e.bytes}};
+  fmt::print("{}\n", whole.dump(2));
+}
+
+}  // namespace
+
+int explain(const Verb& verb, const Arguments& arguments) {
+  OperatorCall call;
+  std::string mesh_text;
+  std::vector<std::string> tensors, plain;
+  bool as_json = false;
+  CLI::App parser(verb.summary);
+  make_parser(parser, verb, kExamples);
+  parser.add_option("operator", call.op, "its name in torch: mm, add_, max.dim, mylib::ffn")->required();
+  parser.add_option("tensors", tensors, "its tensors, in order: \"f32[64, 32@tp]\"; - for one that is left out");
+  parser.add_option("--mesh", mesh_text, "the mesh: [dp=2, tp=4]")->required();
+  parser.add_option("--arg", plain, "another argument: dim=1, keepdim=true, size=[4,8]")
+      ->allow_extra_args(false)
+      ->delimiter('\0');
+  parser.add_option("--rule", call.rule, "a rule to try instead of the operator's own (docs/rules.md)");
+  parser.add_option("--outputs", call.outputs, "how many tensors it returns (as many as the rule has)")
+      ->check(CLI::Range(1, 64).description(""));
+  parser.add_flag("--in-place", call.in_place, "the result is written to tensor 0, as for a name that ends in _");
+  parser.add_flag("--json", as_json, "print JSON");
+  if (const auto code = parse(parser, verb, arguments)) return *code;
+
+  const Mesh mesh = parse_mesh(mesh_text);
+  for (const std::string& text : tensors) {
+    call.operands.push_back(text == "-" ? std::nullopt : std::optional(parse_tensor(text, mesh)));
+  }
+  for (const std::string& text : plain) call.arguments.push_back(parse_argument(text));
+  const Explanation explanation = sherd::explain(call, mesh);
+  as_json ? print_json(explanation) : fmt::print("{}", to_string(explanation));
+  return kOk;
+}
+
+}  // namespace sherd::tools
