@@ -1,5 +1,7 @@
 sherd_test(ops_test LABEL property LINK sherd TIMEOUT 600
   SOURCES property/ops_test.cpp property/op_samples.cpp property/distribute_any.cpp)
+sherd_test(audit_test LABEL property LINK sherd TIMEOUT 120
+  SOURCES property/audit_test.cpp property/op_samples.cpp property/distribute_any.cpp)
 sherd_test(redistribute_test LABEL property LINK sherd TIMEOUT 300
   SOURCES property/redistribute_test.cpp property/distribute_any.cpp)
 sherd_test(rules_test LABEL unit LINK core

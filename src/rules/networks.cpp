@@ -78,6 +78,10 @@ std::optional<BoundRule> convolution(const OpCall& call) {
   const int16_t batch = builder.factor(input[0]);
   builder.rule.inputs[0].dims[0] = {batch};
   output.dims[0] = {batch};
+  // Linear in the input and in the weight, where the bias is Partial as they are.
+  const bool biased = builder.present(2);
+  builder.rule.linear = biased ? std::vector<uint64_t>{0b101, 0b110} : std::vector<uint64_t>{0b001, 0b010};
+  if (biased) builder.rule.inputs[2].added = true;
   if (kind.grouped) return builder.done();
   const size_t out_dim = kind.transposed ? 1 : 0;
   const int16_t in_channels = builder.factor(input[1], FactorKind::reduce);
@@ -86,10 +90,7 @@ std::optional<BoundRule> convolution(const OpCall& call) {
   builder.rule.inputs[1].dims[1 - out_dim] = {in_channels};
   builder.rule.inputs[1].dims[out_dim] = {out_channels};
   output.dims[1] = {out_channels};
-  if (builder.present(2)) {
-    builder.rule.inputs[2].dims[0] = {out_channels};
-    builder.rule.inputs[2].added = true;
-  }
+  if (biased) builder.rule.inputs[2].dims[0] = {out_channels};
   return builder.done();
 }
 
@@ -112,8 +113,16 @@ std::optional<BoundRule> convolution_backward(const OpCall& call) {
   return builder.done();
 }
 
+// What has one number per channel: weight, bias and statistics.
+void put_channels(Builder& builder, size_t first_input, int16_t channels) {
+  for (size_t i = first_input; i < builder.rule.inputs.size(); ++i) {
+    if (builder.rule.inputs[i].dims.size() == 1) builder.rule.inputs[i].dims[0] = {channels};
+  }
+}
+
 // native_batch_norm(input, weight, bias, running_mean, running_var, training, ...): channels are independent; the
-// batch is, too, where the statistics are given.
+// batch is, too, where the statistics are given. Statistics that are kept stay whole: the operator writes to them, and
+// its schema does not say so.
 std::optional<BoundRule> batch_norm(const OpCall& call) {
   Builder builder(call);
   const Dims& input = builder.shape();
@@ -121,11 +130,36 @@ std::optional<BoundRule> batch_norm(const OpCall& call) {
   const bool training = call.integer("training", call.integer("train", 1)) != 0;
   builder.output(input.size()).sizes = input;
   for (int i = 1; i < call.num_outputs; ++i) builder.output(1).sizes = {input[1]};
-  if (!training) {
-    const int16_t batch = builder.factor(input[0]);
-    builder.rule.inputs[0].dims[0] = builder.rule.outputs[0].dims[0] = {batch};
-    for (size_t i = 1; i < builder.rule.outputs.size(); ++i) builder.rule.outputs[i].same_for = {batch};
+  auto& in = builder.rule.inputs;
+  auto& out = builder.rule.outputs;
+  if (training && builder.present(3)) return builder.done();
+  for (size_t d = 0; d < input.size(); ++d) {
+    if (training && d != 1) continue;
+    const int16_t factor = builder.factor(input[d]);
+    in[0].dims[d] = out[0].dims[d] = {factor};
+    if (d == 1) put_channels(builder, 1, factor);
+    for (size_t i = 1; i < out.size(); ++i) {
+      if (training) {
+        out[i].dims[0] = {factor};
+      } else {
+        out[i].same_for.push_back(factor);  // empty
+      }
+    }
   }
+  return builder.done();
+}
+
+// (grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, ...) -> grads of input, weight, bias.
+std::optional<BoundRule> batch_norm_backward(const OpCall& call) {
+  Builder builder(call);
+  const Dims& input = builder.shape(1);
+  if (input.size() < 2 || builder.shape(0) != input) return std::nullopt;
+  const int16_t channels = builder.factor(input[1]);
+  builder.rule.inputs[0].dims[1] = builder.rule.inputs[1].dims[1] = {channels};
+  put_channels(builder, 2, channels);
+  builder.output(input.size()).sizes = input;
+  builder.rule.outputs[0].dims[1] = {channels};
+  for (int i = 1; i < call.num_outputs; ++i) builder.output(1).dims[0] = {channels};
   return builder.done();
 }
 
@@ -250,6 +284,7 @@ std::span<const FunctionRow> network_functions() {
       {"convolution", convolution, 2},
       {"convolution_backward", convolution_backward, 3, 3},
       {"native_batch_norm _native_batch_norm_legit_no_training", batch_norm, 1, 3},
+      {"native_batch_norm_backward", batch_norm_backward, 2, 3},
       {"_scaled_dot_product_flash_attention_for_cpu", attention, 3, 2},
       {"_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward, 6, 3},
       {"_fused_sdp_choice", attention_choice, 3},

@@ -19,12 +19,15 @@ std::span<const Row> pointwise_rows() {
       {"gelu_backward silu_backward tanh_backward sigmoid_backward leaky_relu_backward elu_backward hardtanh_backward "
        "hardswish_backward hardsigmoid_backward softplus_backward mish_backward logit_backward",
                                                                          "*, * -> *     | linear 0"},
-      {"addcmul addcdiv",                                                "*, *, * -> *"},
-      {"lerp",                                                           "*, *, * -> *"},
+      {"addcmul",                                                        "*, *, * -> *  | linear 0+1 0+2"},
+      {"addcdiv",                                                        "*, *, * -> *  | linear 0+1"},
+      {"lerp",                                                           "*, *, * -> *  | linear 0+1"},
       {"isnan isinf isfinite isclose float_power logical_and logical_or logical_xor logical_not",
                                                                          "*, * -> *"},
       {"relu gelu silu tanh exp sigmoid sqrt rsqrt abs log pow",         "*, * -> *"},
-      {"tril triu",                                                      "* r c -> * r c | whole r c"},
+      {"fill",                                                           "*, * -> *"},
+      {"zero",                                                           "* -> *        | linear 0"},
+      {"tril triu",                                                      "* r c -> * r c | whole r c, linear 0"},
   };
   // clang-format on
   return kRows;

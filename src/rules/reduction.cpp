@@ -19,7 +19,8 @@ std::span<const Row> reduction_rows() {
       {"var std var.correction std.correction", "* d -> * | whole d, d=dim"},
       {"var_mean.correction std_mean.correction", "* d -> *, * | whole d, d=dim"},
       {"linalg_vector_norm norm",   "* d -> *            | whole d, d=dim"},
-      {"cumsum cumprod logcumsumexp", "* d -> * d        | whole d, d=dim, linear 0"},
+      {"cumsum",                    "* d -> * d          | whole d, d=dim, linear 0"},
+      {"cumprod logcumsumexp",      "* d -> * d          | whole d, d=dim"},
       {"cummax cummin sort sort.stable topk", "* d -> * d, * d   | whole d, d=dim"},
       {"argsort",                   "* d -> * d          | whole d, d=dim"},
   };

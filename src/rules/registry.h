@@ -64,6 +64,7 @@ std::span<const Row> normalization_rows();
 std::span<const Row> indexing_rows();
 std::span<const Row> spatial_rows();
 std::span<const Row> factory_rows();
+std::span<const Row> loss_rows();
 
 /// A rule that depends on shapes.
 using RuleFunction = std::optional<BoundRule> (*)(const OpCall&);
@@ -77,5 +78,6 @@ struct FunctionRow {
 std::span<const FunctionRow> view_functions();
 std::span<const FunctionRow> network_functions();
 std::span<const FunctionRow> factory_functions();
+std::span<const FunctionRow> indexing_functions();
 
 }  // namespace sherd::rules

@@ -297,6 +297,43 @@ std::optional<BoundRule> select(const OpCall& call) {
   return along(call, wrapped(call.integer("dim", 0), ndim), false);
 }
 
+// diagonal(self, offset, dim1, dim2): the two dims go, and what they had in common comes last.
+std::optional<BoundRule> diagonal(const OpCall& call) {
+  const auto ndim = static_cast<int64_t>(call.tensors[0].shape.size());
+  const int64_t dim1 = wrapped(call.integer("dim1", 0), ndim);
+  const int64_t dim2 = wrapped(call.integer("dim2", 1), ndim);
+  if (!in_range(dim1, ndim) || !in_range(dim2, ndim) || dim1 == dim2) return std::nullopt;
+  Builder builder(call);
+  BoundOperand& output = builder.output(static_cast<size_t>(ndim) - 1);
+  size_t next = 0;
+  for (int64_t d = 0; d < ndim; ++d) {
+    if (d == dim1 || d == dim2) continue;
+    const auto at = static_cast<size_t>(d);
+    output.dims[next++] = builder.rule.inputs[0].dims[at] = {builder.factor(builder.shape()[at])};
+  }
+  return builder.linear();
+}
+
+// unfold(self, dimension, size, step): windows along a dim, which is whole; their rows come last.
+std::optional<BoundRule> unfold(const OpCall& call) {
+  const auto ndim = static_cast<int64_t>(call.tensors[0].shape.size());
+  const int64_t dim = wrapped(call.integer("dimension", 0), ndim);
+  if (!in_range(dim, ndim)) return std::nullopt;
+  auto rule = along(call, dim, true);
+  rule->outputs[0].dims.emplace_back();
+  rule->outputs[0].sizes.push_back(call.integer("size", -1));
+  return rule;
+}
+
+// as_strided(self, size, stride, storage_offset): any elements of memory, so all of it must be there.
+std::optional<BoundRule> as_strided(const OpCall& call) {
+  const auto size = call.list("size");
+  if (!size) return std::nullopt;
+  Builder builder(call);
+  builder.output(size->size()).sizes = *size;
+  return builder.linear();
+}
+
 // cat: dims other than `dim` are shared by all. An empty 1-D tensor takes no part, as in torch.
 std::optional<BoundRule> cat(const OpCall& call) {
   size_t ndim = 0;
@@ -371,6 +408,9 @@ std::span<const FunctionRow> view_functions() {
       {"split split_with_sizes split_copy split_with_sizes_copy unsafe_split unsafe_split_with_sizes narrow_copy",
        split},
       {"flip roll", move_rows},
+      {"diagonal diagonal_copy", diagonal},
+      {"unfold unfold_copy", unfold, 1, 1, "dimension"},
+      {"as_strided as_strided_copy", as_strided, 1, 1, "size"},
       {"select select_copy unbind unbind_copy", select},
       {"cat", cat},
       {"stack", stack},

@@ -143,6 +143,21 @@ bool split(const c10::OperatorHandle& op, Stack& stack) {
   return true;
 }
 
+// The mean of a loss, and its gradient: the sum's, divided by the number of all elements, which a rank does not see.
+bool mean_loss(const c10::OperatorHandle& op, Stack& stack) {
+  const size_t base = stack.size() - op.schema().arguments().size();
+  const std::optional<int> reduction = op.schema().argumentIndexWithName("reduction");
+  const std::optional<int> self = op.schema().argumentIndexWithName("self");
+  if (!reduction || !self || stack[base + static_cast<size_t>(*reduction)].toInt() != kMean) return false;
+  const Tensor whole = stack[base + static_cast<size_t>(*self)].toTensor();
+  const Tensor target = stack[base + static_cast<size_t>(*self) + 1].toTensor();
+  if (whole.sizes() != target.sizes()) return false;  // broadcast: the count is another
+  stack[base + static_cast<size_t>(*reduction)] = kSum;
+  op.callBoxed(stack);
+  stack.back() = stack.back().toTensor().div(whole.numel());
+  return true;
+}
+
 struct RewriteRow {
   std::string_view name;
   std::string_view overload;
@@ -158,6 +173,16 @@ constexpr RewriteRow kRewrites[] = {
     {"aten::split_with_sizes", "", split},
     {"aten::unsafe_split", "Tensor", split},
     {"aten::unsafe_split_with_sizes", "", split},
+    {"aten::mse_loss", "", mean_loss},
+    {"aten::mse_loss_backward", "", mean_loss},
+    {"aten::smooth_l1_loss", "", mean_loss},
+    {"aten::smooth_l1_loss_backward", "", mean_loss},
+    {"aten::huber_loss", "", mean_loss},
+    {"aten::huber_loss_backward", "", mean_loss},
+    {"aten::soft_margin_loss", "", mean_loss},
+    {"aten::soft_margin_loss_backward", "", mean_loss},
+    {"aten::binary_cross_entropy", "", mean_loss},
+    {"aten::binary_cross_entropy_backward", "", mean_loss},
 };
 
 }  // namespace

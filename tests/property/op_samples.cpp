@@ -81,6 +81,7 @@ void add_reductions(std::vector<OpSample>& all) {
   all.push_back(unary("sum_dim", [](auto& x) { return x.sum(1); }));
   all.push_back(unary("sum_keepdim", [](auto& x) { return x.sum(0, true); }));
   all.push_back(unary("mean", [](auto& x) { return x.mean(); }));
+  all.push_back(unary("max_of_all", [](auto& x) { return x.max(); }));
   all.push_back(unary("amax", [](auto& x) { return x.amax(1); }));
   all.push_back(unary("softmax", [](auto& x) { return torch::softmax(x, 1); }));
   all.push_back(unary("log_softmax", [](auto& x) { return torch::log_softmax(x, 0); }));
@@ -245,8 +246,6 @@ void add_networks(std::vector<OpSample>& all) {
        1e-8});
   all.push_back(unary(
       "max_pool2d", [](auto& x) { return torch::max_pool2d(x, 2); }, ints({2, 3, 4, 4})));
-  all.push_back(binary(
-      "mse_loss", [](auto& x, auto& y) { return torch::mse_loss(x, y); }, ints({4, 5}), ints({4, 5}, 1)));
   all.push_back({"cross_entropy_ignore", {ints({5, 4}), index({5}, 4)}, [](const Tensors& t) {
                    namespace F = torch::nn::functional;
                    return Tensors{F::cross_entropy(t[0], t[1], F::CrossEntropyFuncOptions().ignore_index(1))};
@@ -254,6 +253,87 @@ void add_networks(std::vector<OpSample>& all) {
   all.push_back({"cross_entropy", {ints({4, 5}), index({4}, 5)}, [](const Tensors& t) {
                    return Tensors{torch::nn::functional::cross_entropy(t[0], t[1])};
                  }});
+}
+
+// One sample for rows of the tables that no other sample reaches.
+void add_table_rows(std::vector<OpSample>& all) {
+  all.push_back({"where", {ints({4, 5}), ints({4, 5}, 1), ints({4, 5}, 2)}, [](const Tensors& t) {
+                   return Tensors{torch::where(t[0] > 0, t[1], t[2])};
+                 }});
+  all.push_back({"addcmul", {ints({4, 5}), ints({4, 5}, 1), ints({5}, 2)}, [](const Tensors& t) {
+                   return Tensors{torch::addcmul(t[0], t[1], t[2], 2)};
+                 }});
+  all.push_back({"lerp", {ints({4, 5}), ints({4, 5}, 1), ints({4, 1}, 2)}, [](const Tensors& t) {
+                   return Tensors{torch::lerp(t[0], t[1], t[2])};
+                 }});
+  all.push_back(binary(
+      "div", [](auto& x, auto& y) { return x / (y * y + 1); }, ints({4, 5}), ints({4, 5}, 1)));
+  all.push_back(unary("rsub", [](auto& x) { return 3 - x; }));
+  all.push_back(unary("clone", [](auto& x) { return x.clone(); }));
+  all.push_back(unary("to_float", [](auto& x) { return x.to(torch::kFloat).to(torch::kDouble); }));
+  all.push_back(unary("tril", [](auto& x) { return x.tril(); }));
+  all.push_back(unary("cumsum", [](auto& x) { return x.cumsum(0); }));
+  all.push_back(unary("prod", [](auto& x) { return x.prod(1); }));
+  all.push_back(unary("mean_dim", [](auto& x) { return x.mean(1); }));
+  all.push_back(unary("var", [](auto& x) { return x.var(1); }));
+  all.push_back(unary("norm", [](auto& x) { return (x + 5).norm(2, {1}); }));
+  all.push_back(unary("logsumexp", [](auto& x) { return x.logsumexp(1); }));
+  all.push_back({"max_dim", {ints({4, 5})}, [](const Tensors& t) { return Tensors{std::get<0>(t[0].max(1))}; }});
+  all.push_back({"sort", {ints({4, 5})}, [](const Tensors& t) { return Tensors{std::get<0>(t[0].sort(1))}; }});
+  all.push_back(unary("argmax", [](auto& x) { return x.argmax(1); }));
+  all.back().differentiable = false;
+  all.push_back(binary(
+      "mv", [](auto& x, auto& y) { return torch::mv(x, y); }, ints({4, 5}), ints({5}, 1)));
+  all.push_back(binary(
+      "dot", [](auto& x, auto& y) { return torch::dot(x, y); }, ints({5}), ints({5}, 1)));
+  all.push_back({"baddbmm", {ints({2, 3, 5}), ints({2, 3, 4}, 1), ints({2, 4, 5}, 2)}, [](const Tensors& t) {
+                   return Tensors{torch::baddbmm(t[0], t[1], t[2])};
+                 }});
+  all.push_back(unary(
+      "avg_pool2d", [](auto& x) { return torch::avg_pool2d(x, 2); }, ints({2, 3, 4, 4})));
+  all.push_back(unary(
+      "adaptive_avg_pool2d",
+      [](auto& x) {
+        return torch::adaptive_avg_pool2d(x, {2, 2});
+      },
+      ints({2, 3, 4, 4})));
+  all.push_back({"batch_norm_eval",
+                 {ints({4, 3, 5}), ints({3}, 1), ints({3}, 2)},
+                 [](const Tensors& t) {
+                   return Tensors{torch::batch_norm(t[0], t[1], t[2], (t[1] * t[1]).detach(),
+                                                    (t[2] * t[2] + 1).detach(), false, 0.1, 1e-5, false)};
+                 },
+                 1e-8,
+                 false});
+  all.push_back({"conv2d_no_bias", {ints({4, 3, 5, 5}), ints({6, 3, 3, 3}, 1)}, [](const Tensors& t) {
+                   return Tensors{torch::conv2d(t[0], t[1])};
+                 }});
+  all.push_back({"index_select", {ints({4, 5}), index({3}, 4)}, [](const Tensors& t) {
+                   return Tensors{t[0].index_select(0, t[1])};
+                 }});
+  all.push_back(
+      {"gather", {ints({4, 5}), index({4, 3}, 5)}, [](const Tensors& t) { return Tensors{t[0].gather(1, t[1])}; }});
+  all.push_back({"scatter_add", {ints({4, 5}), index({4, 3}, 5), ints({4, 3}, 1)}, [](const Tensors& t) {
+                   return Tensors{t[0].scatter_add(1, t[1], t[2])};
+                 }});
+  all.push_back(unary("cumprod", [](auto& x) { return x.cumprod(1); }));
+}
+
+void add_losses(std::vector<OpSample>& all) {
+  const auto add = [&](const char* name, auto loss) {
+    for (const int64_t reduction : {at::Reduction::None, at::Reduction::Mean, at::Reduction::Sum}) {
+      const char* kind = reduction == at::Reduction::None ? "_each" : reduction == at::Reduction::Mean ? "" : "_sum";
+      all.push_back(binary(
+          std::string(name) + kind, [=](auto& x, auto& y) { return loss(x, y, reduction); }, ints({4, 5}),
+          ints({4, 5}, 1)));
+    }
+  };
+  add("mse_loss", [](auto& x, auto& y, int64_t r) { return torch::mse_loss(x, y, r); });
+  add("smooth_l1_loss", [](auto& x, auto& y, int64_t r) { return torch::smooth_l1_loss(x, y, r); });
+  add("huber_loss", [](auto& x, auto& y, int64_t r) { return torch::huber_loss(x, y, r); });
+  add("binary_cross_entropy", [](auto& x, auto& y, int64_t r) {
+    return torch::binary_cross_entropy(torch::sigmoid(x), torch::sigmoid(y), {}, r);
+  });
 }
 
 }  // namespace
@@ -268,6 +348,8 @@ std::vector<OpSample> op_samples() {
   add_row_views(all);
   add_writes_through_views(all);
   add_networks(all);
+  add_table_rows(all);
+  add_losses(all);
   return all;
 }
 

@@ -1,0 +1,241 @@
+// Placements with which an operator needs no communication, and which the tables refuse. An oracle finds them: cut the
+// inputs by hand, run the plain operator on each rank's parts, and look whether the results are a placement of the
+// dense one. What the engine would not run as it is, is a missing row, or stands below with the reason why it is none.
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "property/distribute_any.h"
+#include "property/op_samples.h"
+
+namespace sherd::testing {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+constexpr int kRanks = 2;
+
+struct Accepted {
+  const char* sample;
+  const char* placements;
+  const char* reason;
+};
+
+// clang-format off
+constexpr Accepted kAccepted[] = {
+    {"attention",              "(R, R, P(sum))",      "linear in the value, but logsumexp is not Partial"},
+    {"attention",              "(R, R, S(3))",        "the fused kernel wants heads of one size"},
+    {"avg_pool2d",             "(S(2))",              "windows end at the cut by luck of the sizes"},
+    {"avg_pool2d",             "(S(3))",              "windows end at the cut by luck of the sizes"},
+    {"batch_norm",             "(R, P(sum), P(sum))", "linear in weight and bias, but the saved mean is not Partial"},
+    {"copy_in_place",          "(R, P(sum))",         "an in-place result stays where its tensor is"},
+    {"cross_entropy",          "(S(0), S(0))",        "the mean counts the targets that are not ignored, on all ranks"},
+    {"item",                   "(P(sum))",            "a number is one for all ranks"},
+    {"layer_norm",             "(R, P(sum), P(sum))", "linear in weight and bias, but mean and rstd are not Partial"},
+    {"layer_norm_3d",          "(R, P(sum), P(sum))", "linear in weight and bias, but mean and rstd are not Partial"},
+    {"layer_norm_then_linear", "(R, P(sum), R)",      "linear in the weight, but mean and rstd are not Partial"},
+    {"linear_3d",              "(S(1), R, R)",        "no placement says that the 3 of 2 x 3 merged rows is cut"},
+    {"max_dim",                "(S(1))",              "the indices would count from each rank's own first row"},
+    {"max_pool2d",             "(S(2))",              "windows end at the cut by luck of the sizes"},
+    {"max_pool2d",             "(S(3))",              "windows end at the cut by luck of the sizes"},
+};
+// clang-format on
+
+// Other values of the same kind, so that nothing holds by accident: no two are equal, none is whole.
+Tensors drawn_like(const Tensors& inputs, uint64_t seed) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  Tensors result;
+  for (const at::Tensor& input : inputs) {
+    if (input.is_floating_point()) {
+      result.push_back(torch::rand(input.sizes(), generator, input.options()).mul(8).sub(4));
+    } else {
+      const int64_t below = input.max().item<int64_t>() + 1;
+      result.push_back(torch::randint(below, input.sizes(), generator, input.options()));
+    }
+  }
+  return result;
+}
+
+std::vector<Placement> choices_for(const at::Tensor& input) {
+  std::vector<Placement> choices = {Replicate()};
+  for (int64_t d = 0; d < input.dim(); ++d) {
+    if (input.size(d) >= kRanks) choices.push_back(Shard(d));
+  }
+  if (input.is_floating_point()) choices.push_back(Partial());
+  return choices;
+}
+
+std::vector<Placements> combinations(const Tensors& inputs) {
+  std::vector<Placements> all = {{}};
+  for (const at::Tensor& input : inputs) {
+    std::vector<Placements> longer;
+    for (const Placements& list : all) {
+      for (const Placement& p : choices_for(input)) {
+        longer.push_back(list);
+        longer.back().push_back(p);
+      }
+    }
+    all = std::move(longer);
+  }
+  return all;
+}
+
+// What each of the ranks holds of a tensor.
+Tensors parts_of(const at::Tensor& whole, const Placement& placement) {
+  if (is_replicate(placement)) return {whole.clone(), whole.clone()};
+  if (is_partial(placement)) {
+    const at::Tensor one = torch::rand_like(whole).mul(6).sub(3);
+    return {one, whole - one};
+  }
+  Tensors parts;
+  for (const at::Tensor& part : whole.chunk(kRanks, sharded_dim(placement))) parts.push_back(part.clone());
+  return parts;
+}
+
+bool same(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && torch::allclose(a.to(torch::kDouble), b.to(torch::kDouble), 1e-9, 1e-9, true);
+}
+
+// The placements under which two parts make a whole.
+std::vector<std::string> readings(const at::Tensor& dense, const at::Tensor& a, const at::Tensor& b) {
+  std::vector<std::string> found;
+  if (a.sizes() == dense.sizes() && b.sizes() == dense.sizes()) {
+    if (same(a, dense) && same(b, dense)) found.push_back("R");
+    if (dense.is_floating_point()) {
+      if (same(a + b, dense)) found.push_back("P(sum)");
+      if (same((a + b) / 2, dense)) found.push_back("P(avg)");
+    }
+    if (same(torch::maximum(a, b), dense)) found.push_back("P(max)");
+    if (same(torch::minimum(a, b), dense)) found.push_back("P(min)");
+  }
+  for (int64_t d = 0; d < dense.dim(); ++d) {
+    if (a.dim() != dense.dim() || b.dim() != dense.dim()) break;
+    at::IntArrayRef sizes = dense.sizes();
+    bool fits = a.size(d) + b.size(d) == sizes[static_cast<size_t>(d)];
+    for (int64_t other = 0; other < dense.dim(); ++other) {
+      fits &= other == d || (a.size(other) == dense.size(other) && b.size(other) == dense.size(other));
+    }
+    if (fits && same(torch::cat({a, b}, d), dense)) found.push_back("S(" + std::to_string(d) + ")");
+  }
+  return found;
+}
+
+// For each output, how the ranks' results can be read; empty where one cannot.
+using Readings = std::vector<std::vector<std::string>>;
+
+Readings read_results(const OpSample& sample, const Tensors& inputs, const Placements& placements) {
+  std::vector<Tensors> results;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    Tensors local;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      torch::manual_seed(11 + i);  // the same parts for each rank
+      local.push_back(parts_of(inputs[i], placements[i])[static_cast<size_t>(rank)]);
+    }
+    try {
+      results.push_back(sample.run(local));
+    } catch (const std::exception&) {
+      return {};
+    }
+  }
+  const Tensors dense = sample.run(inputs);
+  Readings all;
+  for (size_t i = 0; i < dense.size(); ++i) {
+    if (results[0].size() != dense.size() || results[1].size() != dense.size()) return {};
+    all.push_back(readings(dense[i], results[0][i], results[1][i]));
+    if (all.back().empty()) return {};
+  }
+  return all;
+}
+
+// What holds for both.
+Readings common(const Readings& a, const Readings& b) {
+  if (a.size() != b.size()) return {};
+  Readings both(a.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    for (const std::string& reading : a[i]) {
+      if (std::find(b[i].begin(), b[i].end(), reading) != b[i].end()) both[i].push_back(reading);
+    }
+    if (both[i].empty()) return {};
+  }
+  return both;
+}
+
+struct Valid {
+  Placements placements;  // one per input
+  std::string results;
+};
+
+std::vector<Valid> valid_combinations(const OpSample& sample) {
+  std::vector<Valid> found;
+  const Tensors one = drawn_like(sample.inputs, 1);
+  const Tensors two = drawn_like(sample.inputs, 2);
+  for (const Placements& placements : combinations(sample.inputs)) {
+    const Readings first = read_results(sample, one, placements);
+    if (first.empty()) continue;
+    const Readings both = common(first, read_results(sample, two, placements));
+    if (both.empty()) continue;
+    std::string results;
+    for (const auto& readings : both) results += (results.empty() ? "" : ", ") + readings.front();
+    found.push_back({placements, results});
+  }
+  return found;
+}
+
+// Which of the combinations the engine does not run as they are, with what it says.
+std::map<std::string, std::string> refused(const OpSample& sample, const std::vector<Valid>& valid) {
+  std::map<std::string, std::string> result;
+  spawn(kRanks,
+        [&](World& world) {
+          const DeviceMesh mesh = init_device_mesh("cpu", {kRanks}, {"a"});
+          const at::NoGradGuard no_grad;
+          for (const Valid& combination : valid) {
+            Tensors inputs;
+            for (size_t i = 0; i < sample.inputs.size(); ++i) {
+              inputs.push_back(distribute_any(sample.inputs[i], mesh, {combination.placements[i]}));
+            }
+            std::string problem;
+            try {
+              const ExplicitRedistribution scope;
+              sample.run(inputs);
+            } catch (const c10::DistBackendError&) {
+              throw;
+            } catch (const c10::Error& error) {
+              problem = error.what_without_backtrace();
+            }
+            if (world.rank() == 0 && !problem.empty()) {
+              result[to_string(combination.placements)] =
+                  "needs nothing, gives " + combination.results + "\n" + problem;
+            }
+          }
+        },
+        {.timeout = std::chrono::seconds(15)});
+  return result;
+}
+
+TEST(AuditTest, TheTablesRefuseNothingThatNeedsNoCommunication) {
+  const at::NoGradGuard no_grad;
+  std::map<std::pair<std::string, std::string>, bool> accepted;
+  for (const Accepted& entry : kAccepted) accepted[{entry.sample, entry.placements}] = false;
+  int checked = 0;
+  for (const OpSample& sample : op_samples()) {
+    const std::vector<Valid> valid = valid_combinations(sample);
+    checked += static_cast<int>(valid.size());
+    for (const auto& [placements, why] : refused(sample, valid)) {
+      const auto known = accepted.find({sample.name, placements});
+      if (known == accepted.end()) {
+        ADD_FAILURE() << sample.name << " " << placements << " " << why;
+      } else {
+        known->second = true;
+      }
+    }
+  }
+  for (const auto& [entry, met] : accepted) {
+    EXPECT_TRUE(met) << entry.first << " " << entry.second << ": the engine runs it as it is; take it off the list";
+  }
+  EXPECT_GT(checked, 200);
+}
+
+}  // namespace
+}  // namespace sherd::testing
