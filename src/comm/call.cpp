@@ -2,6 +2,9 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
+#include <functional>
+
 #include "sherd/box.h"
 
 namespace sherd::detail {
@@ -84,6 +87,16 @@ std::string dtype_name(c10::ScalarType type) {
   }
 }
 
+namespace {
+
+Dims numels_of(const std::vector<at::Tensor>& tensors) {
+  Dims numels;
+  for (const auto& tensor : tensors) numels.push_back(tensor.numel());
+  return numels;
+}
+
+}  // namespace
+
 std::string describe(const Call& call) {
   std::string text = name_of(call.kind);
   const bool reduces =
@@ -93,10 +106,12 @@ std::string describe(const Call& call) {
   const auto& tensors = call.inputs.empty() ? call.outputs : call.inputs;
   if (tensors.empty()) return text;
   text += " " + dtype_name(tensors.front().scalar_type());
-  if (tensors.size() == 1) return text + to_string(tensors.front().sizes().vec());
-  Dims numels;
-  for (const auto& tensor : tensors) numels.push_back(tensor.numel());
-  return text + " blocks of " + to_string(numels);
+  if (tensors.size() > 1) return text + " blocks of " + to_string(numels_of(tensors));
+  text += to_string(tensors.front().sizes().vec());
+  const bool gathers = call.kind == Collective::all_gather || call.kind == Collective::gather;
+  const Dims blocks = gathers ? numels_of(call.outputs) : Dims();
+  const bool even = std::adjacent_find(blocks.begin(), blocks.end(), std::not_equal_to<>()) == blocks.end();
+  return even ? text : text + " into blocks of " + to_string(blocks);
 }
 
 }  // namespace sherd::detail

@@ -26,6 +26,9 @@ enum class Collective : uint8_t {
 
 const char* name_of(Collective kind);
 
+/// False for a message, in which two ranks take part: there is nothing to compare with the others.
+inline bool all_ranks_call(Collective kind) { return kind != Collective::send && kind != Collective::receive; }
+
 struct Call {
   Collective kind = Collective::barrier;
   std::vector<at::Tensor> inputs = {};

@@ -57,8 +57,8 @@ struct Started {
 };
 
 // Runs `begin` on the transport for `device` and turns whatever goes wrong, now or when waiting, into sherd's error.
-// Where calls are to be compared and the transport does not do it, `make_call` says what this rank calls; null where
-// not all ranks call.
+// `make_call` says what this rank calls: asked where calls are recorded, or are to be compared and the transport does
+// not do it.
 template <class MakeCall, class Begin>
 Work run(const Group& group, Collective kind, c10::DeviceType device, MakeCall make_call, Begin begin) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -66,9 +66,11 @@ Work run(const Group& group, Collective kind, c10::DeviceType device, MakeCall m
   Started started;
   try {
     backend = group.state().transport(device, name_of(kind));
-    const Transport transport = transport_of(*backend);
-    if constexpr (!std::is_same_v<MakeCall, std::nullptr_t>) {
-      if (group.state().link().check && !transport.ours) detail::compare_calls(*backend, group.ranks(), make_call());
+    auto* recording = dynamic_cast<detail::RecordingBackend*>(backend.get());
+    const Transport transport = transport_of(recording != nullptr ? recording->inner() : *backend);
+    if (recording != nullptr) recording->note(make_call());
+    if (group.state().link().check && !transport.ours && detail::all_ranks_call(kind)) {
+      detail::compare_calls(transport.backend, group.ranks(), make_call());
     }
     started = begin(transport);
   } catch (const c10::ValueError&) {
@@ -427,7 +429,8 @@ Work send(const Group& group, const Tensor& tensor, int to, int tag) {
     group.state().send_to_self(tensor, tag);
     return Work();
   }
-  return run(group, Collective::send, tensor.device().type(), nullptr, [&](const Transport& transport) -> Started {
+  const auto call = [&] { return Call{.kind = Collective::send, .inputs = {tensor}}; };
+  return run(group, Collective::send, tensor.device().type(), call, [&](const Transport& transport) -> Started {
     if (tensor.numel() == 0) return {};
     std::vector<Tensor> tensors{movable(transport, tensor)};
     return {transport.backend.send(tensors, to, tag)};
@@ -444,7 +447,8 @@ Work receive(const Group& group, const Tensor& tensor, int from, int tag) {
     const uint64_t turn = group.state().take_turn(tag);
     return Work([=] { group.state().receive_from_self(tensor, tag, turn); });
   }
-  return run(group, Collective::receive, tensor.device().type(), nullptr, [&](const Transport& transport) -> Started {
+  const auto call = [&] { return Call{.kind = Collective::receive, .outputs = {tensor}}; };
+  return run(group, Collective::receive, tensor.device().type(), call, [&](const Transport& transport) -> Started {
     if (tensor.numel() == 0) return {};
     std::vector<Tensor> tensors{movable(transport, tensor)};
     return {transport.backend.recv(tensors, from, tag)};

@@ -1,6 +1,6 @@
 #pragma once
-// A transport around another, for users of c10d: it keeps the list of calls, and can compare what the ranks call before
-// each of them. sherd's own collectives are compared before they are composed of a transport's, with their true names.
+// A transport around another: it keeps the list of calls, and can compare what the ranks call before each of them.
+// sherd's own collectives are noted before they are composed of the transport's, with their true names and dtypes.
 
 #include <memory>
 #include <string>
@@ -26,6 +26,11 @@ class RecordingBackend final : public c10d::Backend {
   RecordingBackend(c10::intrusive_ptr<c10d::Backend> inner, std::vector<int64_t> ranks, std::shared_ptr<CallLog> log,
                    bool check);
 
+  /// The transport inside. A call made on it is not noted by itself.
+  c10d::Backend& inner() { return *inner_; }
+  /// Writes down a call that is about to be made on inner(), and compares it where that is wanted.
+  void note(const Call& call);
+
   const std::string getBackendName() const override { return inner_->getBackendName(); }
   void setTimeout(std::chrono::milliseconds timeout) override { inner_->setTimeout(timeout); }
 
@@ -48,8 +53,6 @@ class RecordingBackend final : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 
  private:
-  void note(const Call& call);
-
   c10::intrusive_ptr<c10d::Backend> inner_;
   std::vector<int64_t> ranks_;
   std::shared_ptr<CallLog> log_;

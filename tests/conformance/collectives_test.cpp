@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <atomic>
 #include <numeric>
 
@@ -477,6 +478,30 @@ TEST_P(TransportTest, CallsUnderWayMayBeWaitedForLater) {
       EXPECT_EQ(tensors[i][99].item<int64_t>(), static_cast<int64_t>(i) * ranks());
     }
     works.front().wait();  // again: nothing to do
+  });
+}
+
+// A transport may make an uneven gather of messages: they must not be taken for those of the calls under way, nor for
+// those of the gather before.
+TEST_P(TransportTest, UnevenGathersDoNotDisturbCallsUnderWay) {
+  run([&](Rank& rank) {
+    const int me = rank.group.rank();
+    std::vector<at::Tensor> totals;
+    std::vector<Work> works;
+    for (int i = 0; i < 8; ++i) {
+      totals.push_back(at::full({1000}, i + me, rank.options.dtype(at::kLong)));
+      works.push_back(all_reduce(rank.group, totals.back()));
+      Numels numels = uneven(ranks());
+      std::rotate(numels.begin(), numels.begin() + i % ranks(), numels.end());
+      const at::Tensor out = empty_like(sum(numels), at::kLong, rank);
+      all_gather_uneven(rank.group, out, sample(me, numels[static_cast<size_t>(me)], at::kLong, rank.options), numels)
+          .wait();
+      EXPECT_TRUE(same_bits(out, joined(ranks(), numels, at::kLong, rank.options))) << out;
+    }
+    for (size_t i = 0; i < works.size(); ++i) {
+      works[i].wait();
+      EXPECT_EQ(totals[i][999].item<int64_t>(), ranks() * (ranks() - 1) / 2 + static_cast<int64_t>(i) * ranks());
+    }
   });
 }
 

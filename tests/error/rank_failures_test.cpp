@@ -142,7 +142,8 @@ TEST_P(DifferentCallsTest, UnevenBlocksThatRanksSeeDifferently) {
     all_gather_uneven(world.group(), at::zeros({3}), at::zeros({1}), numels).wait();
   });
   EXPECT_THAT(texts, Each("all_gather: ranks call different things\n"
-                          "  ranks 0, 1: all_gather f32[1]\n" +
+                          "  rank 0: all_gather f32[1] into blocks of [1, 2]\n"
+                          "  rank 1: all_gather f32[1] into blocks of [2, 1]\n" +
                           kSameCallsHelp));
 }
 

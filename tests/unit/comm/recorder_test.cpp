@@ -114,12 +114,53 @@ TEST(RecordingBackendTest, KeepsTheListOfCalls) {
   backend->send(one, 1, 0);
   backend->recv(one, 1, 0);
   backend->barrier();
-  EXPECT_THAT(*log,
-              ElementsAre("broadcast root 1 f32[2, 3]", "all_reduce(sum) f32[2, 3]", "reduce(sum) root 0 f32[2, 3]",
-                          "all_gather f32[2, 3]", "all_gather i32[2]", "gather root 0 f32[2, 3]",
-                          "scatter root 0 f32 blocks of [2, 3]", "reduce_scatter(sum) f32 blocks of [2, 3]",
-                          "reduce_scatter(sum) i32 blocks of [2, 2]", "all_to_all i32 blocks of [1, 3]",
-                          "all_to_all f32 blocks of [2, 3]", "send f32[2, 3]", "receive f32[2, 3]", "barrier"));
+  EXPECT_THAT(*log, ElementsAre("broadcast root 1 f32[2, 3]", "all_reduce(sum) f32[2, 3]",
+                                "reduce(sum) root 0 f32[2, 3]", "all_gather f32[2, 3] into blocks of [2, 3]",
+                                "all_gather i32[2]", "gather root 0 f32[2, 3] into blocks of [2, 3]",
+                                "scatter root 0 f32 blocks of [2, 3]", "reduce_scatter(sum) f32 blocks of [2, 3]",
+                                "reduce_scatter(sum) i32 blocks of [2, 2]", "all_to_all i32 blocks of [1, 3]",
+                                "all_to_all f32 blocks of [2, 3]", "send f32[2, 3]", "receive f32[2, 3]", "barrier"));
+}
+
+// What the transport moves instead, bytes in an all_to_all for instance, is not what was called.
+TEST(RecordingBackendTest, NotesTheCollectivesOfSherdByTheirNamesAndDtypes) {
+  const auto calls = [](World& world) {
+    const auto log = std::make_shared<detail::CallLog>();
+    const Group group =
+        Group::from_backend(c10::make_intrusive<detail::RecordingBackend>(world.group().backend(c10::DeviceType::CPU),
+                                                                          world.group().ranks(), log, false),
+                            world.group().ranks());
+    const int me = world.rank();
+    const auto of = [](int64_t n, at::ScalarType dtype) { return at::zeros({n}, dtype); };
+    scatter(group, of(1 + me, at::kFloat), me == 0 ? of(3, at::kFloat) : at::Tensor(), 0, {1, 2}).wait();
+    all_gather(group, of(8, at::kInt), of(4, at::kInt)).wait();
+    all_gather_uneven(group, of(3, at::kBFloat16), of(1 + me, at::kBFloat16), {1, 2}).wait();
+    all_reduce(group, of(2, at::kShort), ReduceOp::bxor).wait();
+    all_reduce(group, of(2, at::kBool), ReduceOp::sum).wait();
+    reduce_scatter(group, of(2, at::kComplexFloat), of(4, at::kComplexFloat), ReduceOp::avg).wait();
+    all_to_all(group, of(4, at::kDouble), of(4, at::kDouble)).wait();
+    broadcast(group, of(2, at::kHalf), 1).wait();
+    if (me == 0) send(group, of(5, at::kLong), 1).wait();
+    if (me == 1) receive(group, of(5, at::kLong), 0).wait();
+    barrier(group);
+    return *log;
+  };
+  for (const char* backend : {"threads", "gloo"}) {
+    std::vector<detail::CallLog> logs(2);
+    spawn(2, [&](World& world) { logs[static_cast<size_t>(world.rank())] = calls(world); }, {.backend = backend});
+    EXPECT_THAT(logs[0],
+                ElementsAre("scatter root 0 f32 blocks of [1, 2]", "all_gather i32[4]",
+                            "all_gather bf16[1] into blocks of [1, 2]", "all_reduce(bxor) i16[2]",
+                            "all_reduce(sum) bool[2]", "reduce_scatter(avg) c64 blocks of [2, 2]",
+                            "all_to_all f64 blocks of [2, 2]", "broadcast root 1 f16[2]", "send i64[5]", "barrier"))
+        << backend;
+    EXPECT_THAT(
+        logs[1],
+        ElementsAre("scatter root 0 f32[2]", "all_gather i32[4]", "all_gather bf16[2] into blocks of [1, 2]",
+                    "all_reduce(bxor) i16[2]", "all_reduce(sum) bool[2]", "reduce_scatter(avg) c64 blocks of [2, 2]",
+                    "all_to_all f64 blocks of [2, 2]", "broadcast root 1 f16[2]", "receive i64[5]", "barrier"))
+        << backend;
+  }
 }
 
 }  // namespace

@@ -163,12 +163,23 @@ TEST(SpawnTest, TensorsOfACallAreLetGoWhenItIsOver) {
     const at::Tensor gathered = at::empty({16});
     all_reduce(world.group(), small).wait();
     all_reduce(world.group(), large).wait();
+    const at::Tensor exchanged = at::empty({8});
+    const at::Tensor part = at::empty({4});
+    const at::Tensor message = at::ones({2});
+    const at::Tensor received = at::empty({2});
+    const int other = 1 - world.rank();
     all_gather(world.group(), gathered, small).wait();
-    EXPECT_EQ(small.use_count(), 1u);
-    EXPECT_EQ(large.use_count(), 1u);
-    EXPECT_EQ(large.storage().use_count(), 1u);
-    EXPECT_EQ(small.storage().use_count(), 1u);
-    EXPECT_EQ(gathered.storage().use_count(), 1u);
+    all_to_all(world.group(), exchanged, small).wait();
+    reduce_scatter(world.group(), part, small).wait();
+    scatter(world.group(), part, world.rank() == 0 ? small : at::Tensor(), 0).wait();
+    broadcast(world.group(), small, 0).wait();
+    send(world.group(), message, other).wait();
+    receive(world.group(), received, other).wait();
+    barrier(world.group());  // until here the other rank may be about to let go
+    for (const at::Tensor& tensor : {small, large, gathered, exchanged, part, message, received}) {
+      EXPECT_EQ(tensor.use_count(), 2u) << tensor.sizes();  // this list holds it, too
+      EXPECT_EQ(tensor.storage().use_count(), 1u) << tensor.sizes();
+    }
   });
 }
 
