@@ -78,7 +78,7 @@ class TextGrid {
   }
 
   std::string painted(const Cell& cell) const {
-    const std::string text = fmt::format("{:^{}}", cell.label, width_);
+    std::string text = fmt::format("{:^{}}", cell.label, width_);
     if (!options_.color || cell.is_gap) return text;
     return fmt::format("\x1b[30;48;5;{}m{}\x1b[0m", kColors[cell.color % kColors.size()], text);
   }
