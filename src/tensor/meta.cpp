@@ -34,13 +34,19 @@ c10::DispatchKey autocast_key(c10::Device device) {
   return device.is_cuda() ? c10::DispatchKey::AutocastCUDA : c10::DispatchKey::AutocastCPU;
 }
 
+// An ordinary TensorImpl but for where its memory comes from.
+class DTensorImpl final : public c10::TensorImpl, public Pooled<DTensorImpl> {
+ public:
+  using TensorImpl::TensorImpl;
+};
+
 }  // namespace
 
 at::Tensor wrap(SpecPtr spec, at::Tensor local) {
   const c10::Device device = local.device();
   const c10::DispatchKeySet keys =
       c10::DispatchKeySet(kKey) | c10::DispatchKeySet(dense_key(device)) | c10::DispatchKeySet(autocast_key(device));
-  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(storage_for(device)), keys, local.dtype());
+  auto impl = c10::make_intrusive<DTensorImpl>(c10::Storage(storage_for(device)), keys, local.dtype());
   impl->set_sizes_and_strides(spec->sizes, spec->strides);
   impl->set_backend_meta(c10::make_intrusive<DTensorMeta>(std::move(spec), std::move(local)));
   return at::Tensor(std::move(impl));

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
 
+#include "tensor/pool.h"
 #include "tensor/spec.h"
 #include "tensor/view_origin.h"
 
@@ -12,7 +13,7 @@ namespace sherd::detail {
 
 inline constexpr c10::DispatchKey kKey = c10::DispatchKey::PrivateUse2;
 
-struct DTensorMeta final : c10::BackendMeta {
+struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
   DTensorMeta(SpecPtr s, at::Tensor l) : spec(std::move(s)), local(std::move(l)) {}
 
   SpecPtr spec;

@@ -12,7 +12,7 @@ namespace sherd::detail {
 /// The words that decide a plan: the operator, the specs of its tensors, its keyed arguments.
 class PlanKey {
  public:
-  void add(uint64_t word) {
+  [[gnu::always_inline]] void add(uint64_t word) {
     if (size_ < kInline) {
       words_[size_] = word;
     } else {
