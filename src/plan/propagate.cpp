@@ -359,7 +359,7 @@ class Propagation {
   const std::vector<InputTensor> inputs_;
   const std::optional<Placements>& keep_;
   Choice choice_;
-  std::vector<int> sharded_;  // the factor that each axis so far shards, or -1
+  std::vector<int> sharded_;                    // the factor that each axis so far shards, or -1
   std::map<int, std::vector<int64_t>> pieces_;  // of factors sharded so far
 };
 

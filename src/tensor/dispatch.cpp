@@ -39,9 +39,9 @@ void add_kernel(const c10::OperatorName& name) {
         dispatcher.registerImpl(name, kKey, std::move(typed->kernel), typed->signature, nullptr, "sherd"));
     return;
   }
-  registrations().push_back(dispatcher.registerImpl(
-      name, kKey, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<OpKernel>()), std::nullopt, nullptr,
-      "sherd"));
+  registrations().push_back(
+      dispatcher.registerImpl(name, kKey, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<OpKernel>()),
+                              std::nullopt, nullptr, "sherd"));
 }
 
 // Operators that were registered after sherd was loaded. The dispatcher tells of them while it holds its lock, so

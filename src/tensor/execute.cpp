@@ -110,13 +110,15 @@ class Execution {
   }
 
   // The local tensor, all of it there, in memory as the whole tensor's strides say.
-  Tensor in_whole_memory(const DTensorMeta& meta, const Tensor& tensor, const Tensor& local, const InputPlan& how) const {
+  Tensor in_whole_memory(const DTensorMeta& meta, const Tensor& tensor, const Tensor& local,
+                         const InputPlan& how) const {
     if (!how.moves) return local;
     if (meta.is_cut) {
-      throw c10::NotImplementedError(ErrorText(short_name(info_.name), "this view of a distributed tensor has no memory around it")
-                                         .fact("view", describe(*meta.spec, tensor.scalar_type()))
-                                         .help("call as_strided on the tensor itself, or clone() the view first")
-                                         .str());
+      throw c10::NotImplementedError(
+          ErrorText(short_name(info_.name), "this view of a distributed tensor has no memory around it")
+              .fact("view", describe(*meta.spec, tensor.scalar_type()))
+              .help("call as_strided on the tensor itself, or clone() the view first")
+              .str());
     }
     const at::IntArrayRef strides = meta.spec->strides;
     if (local.strides() == strides) return local;
@@ -150,8 +152,7 @@ class Execution {
     origin_ = meta.origin;
     viewed_numel_ = meta.is_cut ? std::numeric_limits<int64_t>::max() : numel(meta.spec->sizes);
     if (!how.moves) return;
-    origin_ =
-        c10::make_intrusive<ViewOrigin>(meta.local, local, meta.origin, *plan_.mesh, how.shape, how.from, how.to);
+    origin_ = c10::make_intrusive<ViewOrigin>(meta.local, local, meta.origin, *plan_.mesh, how.shape, how.from, how.to);
   }
 
   void localize(c10::IValue& value, size_t argument, size_t input, bool grad) {

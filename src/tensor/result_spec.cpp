@@ -54,9 +54,8 @@ const SpecPtr& find_spec(const OpInfo& info, OpPlan& plan, const Tensor& local, 
     output.checked = output.known.size() == 1;
     return output.known[k];
   }
-  const bool same =
-      output.spec &&
-      std::equal(output.local_sizes.begin(), output.local_sizes.end(), local.sizes().begin(), local.sizes().end());
+  const bool same = output.spec && std::equal(output.local_sizes.begin(), output.local_sizes.end(),
+                                              local.sizes().begin(), local.sizes().end());
   if (same) return output.spec;
   check_kind(info, *plan.mesh, local);
   Dims sizes = local.sizes().vec();

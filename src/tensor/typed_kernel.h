@@ -119,8 +119,8 @@ class TypedOpKernel<Op, Return(First, Rest...)> final : public c10::OperatorKern
     ThreadCache& cache = thread_cache();
     OpPlan* plan = cache.find(scan.key);
     if (plan == nullptr || !plan->direct || !scan.ready || !lies_right(first)) {
-      return c10::impl::BoxedKernelWrapper<Return(First, Rest...)>::call(general_, op_, keys, std::forward<First>(first),
-                                                                         std::forward<Rest>(rest)...);
+      return c10::impl::BoxedKernelWrapper<Return(First, Rest...)>::call(
+          general_, op_, keys, std::forward<First>(first), std::forward<Rest>(rest)...);
     }
     const UnderWay under_way(cache);
     return run(*plan, std::make_index_sequence<sizeof...(Rest)>(), first, rest...);

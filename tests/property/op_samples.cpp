@@ -147,23 +147,15 @@ void add_row_views(std::vector<OpSample>& all) {
   all.push_back({"split_uneven", {ints({5, 3})}, [](const Tensors& t) { return t[0].split({1, 3, 1}, 0); }});
   all.push_back({"split_even", {ints({6, 3})}, [](const Tensors& t) { return t[0].split(4, 0); }});
   all.push_back(unary("flip_columns", [](auto& x) { return x.flip({1}); }));
-  all.push_back(unary("flip_both", [](auto& x) {
-    return x.flip({0, 1});
-  }));
+  all.push_back(unary("flip_both", [](auto& x) { return x.flip({0, 1}); }));
   all.push_back(unary("roll_columns", [](auto& x) { return x.roll({2}, {1}); }));
   all.push_back(unary("roll_all", [](auto& x) { return x.roll({3}); }));
   all.push_back(unary("diagonal", [](auto& x) { return x.diagonal(1); }));
   all.push_back(unary("narrow", [](auto& x) { return x.narrow(1, 1, 3); }));
   all.push_back(unary("unfold", [](auto& x) { return x.unfold(1, 2, 1); }));
-  all.push_back(unary("as_strided_rows", [](auto& x) {
-    return x.as_strided({2, 5}, {5, 1}, 5);
-  }));
-  all.push_back(unary("as_strided_transposed", [](auto& x) {
-    return x.as_strided({3, 2}, {1, 10}, 1);
-  }));
-  all.push_back(unary("as_strided_of_transposed", [](auto& x) {
-    return (x * 2).t().as_strided({2, 5}, {5, 1}, 5);
-  }));
+  all.push_back(unary("as_strided_rows", [](auto& x) { return x.as_strided({2, 5}, {5, 1}, 5); }));
+  all.push_back(unary("as_strided_transposed", [](auto& x) { return x.as_strided({3, 2}, {1, 10}, 1); }));
+  all.push_back(unary("as_strided_of_transposed", [](auto& x) { return (x * 2).t().as_strided({2, 5}, {5, 1}, 5); }));
   all.push_back(unary("as_strided_diagonal", [](auto& x) { return x.as_strided({4}, {6}, 0); }));
 }
 
