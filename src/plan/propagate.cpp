@@ -253,9 +253,7 @@ class Propagation {
         } else if (operand.added && partial_output) {
           placement = Partial(op);
         }
-      } else if ((option.partial_inputs >> i & 1U) != 0) {
-        placement = Partial(op);
-      } else if (operand.added && partial_output) {
+      } else if ((option.partial_inputs >> i & 1U) != 0 || (operand.added && partial_output)) {
         placement = Partial(op);
       }
       if (is_partial(placement) && op != ReduceOp::sum && op != ReduceOp::avg) return false;
