@@ -75,7 +75,7 @@ Tensor scatter_axis(const Tensor& whole, const DeviceMesh& mesh, const Layout& b
       at += count;
     }
   }
-  const Tensor out = at::empty(local_shape(after, here), whole.options());
+  Tensor out = at::empty(local_shape(after, here), whole.options());
   scatter(group, out, in, source, numels).wait();
   return out;
 }
@@ -251,7 +251,7 @@ Tensor arange(const at::Scalar& start, const at::Scalar& end, const at::Scalar& 
     for (Placement& p : whole.placements) {
       if (is_partial(p)) p = Replicate();
     }
-    const Tensor rows = at::empty(sizes, o.dtype(dtype));
+    Tensor rows = at::empty(sizes, o.dtype(dtype));
     int64_t at = 0;
     for (const Run& run : local_runs(whole, 0, *mesh.coordinate())) {
       const Tensor index =
