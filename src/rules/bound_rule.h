@@ -34,7 +34,7 @@ struct BoundOperand {
   std::vector<DimFactors> dims;
   std::optional<Window> window = {};
   bool added = false;
-  bool unused = false;                 // absent, or must be whole
+  bool unused = false;                 // absent, or whole whatever the factors do
   std::vector<int16_t> same_for = {};  // of an output: factors that it lacks and that do not change it
   Dims sizes = {};                     // of an output: the sizes of dims without factors, -1 where not known
 };

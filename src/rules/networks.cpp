@@ -108,8 +108,20 @@ std::optional<BoundRule> convolution_backward(const OpCall& call) {
   auto& out = builder.rule.outputs;
   const int16_t batch = builder.factor(input[0], FactorKind::reduce);
   in[0].dims[0] = in[1].dims[0] = out[0].dims[0] = {batch};
-  // The argument bias_sizes must fit the channels at hand, so these stay whole; so do grouped channels.
-  (void)kind;
+  if (kind.grouped) return builder.done();
+  // Channels in are in the gradients of input and weight, channels out in those of weight and bias.
+  const size_t out_dim = kind.transposed ? 1 : 0;
+  const int16_t in_channels = builder.factor(input[1], FactorKind::reduce);
+  const int16_t out_channels = builder.factor(weight[out_dim], FactorKind::reduce);
+  in[0].dims[1] = {out_channels};
+  in[1].dims[1] = out[0].dims[1] = {in_channels};
+  in[2].dims[out_dim] = out[1].dims[out_dim] = {out_channels};
+  in[2].dims[1 - out_dim] = out[1].dims[1 - out_dim] = {in_channels};
+  out[2].dims[0] = {out_channels};
+  out[2].same_for = {in_channels};
+  if (const auto sizes = call.list("bias_sizes"); sizes && sizes->size() == 1) {
+    builder.rule.sizes.push_back({call.find("bias_sizes")->argument, 2});
+  }
   return builder.done();
 }
 
@@ -163,6 +175,39 @@ std::optional<BoundRule> batch_norm_backward(const OpCall& call) {
   return builder.done();
 }
 
+// native_group_norm(input, weight, bias, N, C, HxW, group, eps) -> output, mean, rstd: the batch is free.
+std::optional<BoundRule> group_norm(const OpCall& call) {
+  Builder builder(call);
+  const Dims& input = builder.shape();
+  const PlainArgument* rows = call.find("N");
+  if (input.size() < 2 || rows == nullptr) return std::nullopt;
+  const int16_t batch = builder.factor(input[0]);
+  builder.rule.inputs[0].dims[0] = {batch};
+  builder.output(input.size()).dims[0] = {batch};
+  builder.rule.outputs[0].sizes = input;
+  for (int i = 1; i < call.num_outputs; ++i) {
+    builder.output(2).dims[0] = {batch};
+    builder.rule.outputs.back().sizes = {input[0], call.integer("group", -1)};
+  }
+  builder.rule.ints.push_back({rows->argument, 0, 0});
+  return builder.done();
+}
+
+// (grad_out, input, mean, rstd, weight, N, ...) -> grads of input, weight, bias.
+std::optional<BoundRule> group_norm_backward(const OpCall& call) {
+  Builder builder(call);
+  const Dims& input = builder.shape(1);
+  const PlainArgument* rows = call.find("N");
+  if (input.size() < 2 || rows == nullptr) return std::nullopt;
+  const int16_t batch = builder.factor(input[0], FactorKind::reduce);
+  for (size_t i = 0; i < 4; ++i) builder.rule.inputs[i].dims[0] = {batch};
+  builder.output(input.size()).dims[0] = {batch};
+  builder.rule.outputs[0].sizes = input;
+  for (int i = 1; i < call.num_outputs; ++i) builder.output(1).sizes = {input[1]};
+  builder.rule.ints.push_back({rows->argument, 1, 0});
+  return builder.done();
+}
+
 // Attention (query, key, value, ..., attn_mask): batch and heads are free.
 std::optional<BoundRule> attention(const OpCall& call) {
   Builder builder(call);
@@ -189,6 +234,46 @@ std::optional<BoundRule> attention(const OpCall& call) {
     output.sizes[2] = query[2];
     if (i == 0) output.sizes[3] = builder.shape(2)[3];
   }
+  return builder.done();
+}
+
+// The kernels for GPUs: (query, key, value, ...) -> output, logsumexp, and what their backward wants of them (seeds,
+// lengths), which is whole.
+std::optional<BoundRule> attention_on_gpu(const OpCall& call) {
+  auto rule = attention(call);
+  if (!rule) return rule;
+  for (size_t o = 2; o < rule->outputs.size(); ++o) {
+    rule->outputs[o] = {};
+    rule->outputs[o].unused = true;
+  }
+  if (rule->outputs.size() > 1) rule->outputs[1].sizes.assign(3, -1);
+  for (size_t i = 4; i < rule->inputs.size(); ++i) rule->inputs[i].unused = true;
+  return rule;
+}
+
+// Their backward: (grad_out, query, key, value, ...) -> grads of query, key, value, and of a bias, which has no rule.
+std::optional<BoundRule> attention_backward_on_gpu(const OpCall& call) {
+  Builder builder(call);
+  const Dims& query = builder.shape(1);
+  if (query.size() != 4 || builder.shape(2).size() != 4) return std::nullopt;
+  const bool biased = call.op.find("flash") == std::string::npos && builder.present(4) && call.num_outputs == 4;
+  if (biased) return std::nullopt;
+  const int16_t batch = builder.factor(query[0]);
+  const bool same_heads = builder.shape(2)[1] == query[1];
+  const int16_t heads = builder.factor(query[1], same_heads ? FactorKind::pass : FactorKind::whole);
+  for (size_t i = 0; i < call.tensors.size(); ++i) {
+    if (!builder.present(i)) continue;
+    const Dims& shape = builder.shape(i);
+    if (shape.size() < 3 || shape[0] != query[0] || (shape[1] != query[1] && shape[1] != builder.shape(2)[1])) continue;
+    builder.rule.inputs[i].dims[0] = {batch};
+    builder.rule.inputs[i].dims[1] = {heads};
+  }
+  for (int i = 0; i < 3; ++i) {
+    BoundOperand& output = builder.output(4);
+    output.dims[0] = {batch};
+    output.dims[1] = {heads};
+  }
+  for (int i = 3; i < call.num_outputs; ++i) builder.output(0).unused = true;
   return builder.done();
 }
 
@@ -285,7 +370,14 @@ std::span<const FunctionRow> network_functions() {
       {"convolution_backward", convolution_backward, 3, 3},
       {"native_batch_norm _native_batch_norm_legit_no_training", batch_norm, 1, 3},
       {"native_batch_norm_backward", batch_norm_backward, 2, 3},
+      {"native_group_norm", group_norm, 1, 3, "N"},
+      {"native_group_norm_backward", group_norm_backward, 4, 3, "N"},
       {"_scaled_dot_product_flash_attention_for_cpu", attention, 3, 2},
+      {"_scaled_dot_product_efficient_attention", attention_on_gpu, 3, 4},
+      {"_scaled_dot_product_flash_attention _scaled_dot_product_cudnn_attention", attention_on_gpu, 3, 9},
+      {"_scaled_dot_product_efficient_attention_backward", attention_backward_on_gpu, 6, 4},
+      {"_scaled_dot_product_flash_attention_backward _scaled_dot_product_cudnn_attention_backward",
+       attention_backward_on_gpu, 6, 3},
       {"_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward, 6, 3},
       {"_fused_sdp_choice", attention_choice, 3},
       {"nll_loss_forward", nll_loss, 2, 2},

@@ -17,6 +17,7 @@ struct TensorArgument {
   Dims stride;          // may be empty where unknown
   bool present = true;  // false for an optional tensor that is not there
   int argument = 0;     // which argument of the operator it belongs to
+  bool is_mask = false;  // of booleans: as an index it picks where it is true
 };
 
 using Value = std::variant<std::monostate, bool, int64_t, double, Dims, std::string>;

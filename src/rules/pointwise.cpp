@@ -15,6 +15,7 @@ std::span<const Row> pointwise_rows() {
       {"masked_fill",                                                    "*, *, * -> *"},
       {"copy",                                                           "*, * -> *     | linear 0+1"},
       {"threshold_backward",                                             "*, * -> *     | linear 0"},
+      {"native_dropout",                                                 "* -> *, *"},
       {"native_dropout_backward",                                        "*, * -> *     | linear 0"},
       {"gelu_backward silu_backward tanh_backward sigmoid_backward leaky_relu_backward elu_backward hardtanh_backward "
        "hardswish_backward hardsigmoid_backward softplus_backward mish_backward logit_backward",

@@ -72,6 +72,7 @@ class Execution {
     for (const SizeEdit& edit : plan_.edits) stack_[base_ + static_cast<size_t>(edit.argument)] = edit.sizes;
     for (const IntEdit& edit : plan_.int_edits) stack_[base_ + static_cast<size_t>(edit.argument)] = edit.value;
     if (info_.reshapes) make_viewable();
+    const bool draws = plan_.broadcasts && (info_.dropout < 0 || stack_[base_ + static_cast<size_t>(info_.dropout)].toDouble() > 0);
     if (plan_.kernel != nullptr) {
       plan_.kernel(op_, plan_, stack_);
     } else if (plan_.pads) {
@@ -79,7 +80,7 @@ class Execution {
     } else {
       op_.callBoxed(stack_);
     }
-    if (plan_.broadcasts) agree_on_random_values();
+    if (draws) agree_on_random_values();
     if (plan_.writes_back && !info_.is_inplace_view) write_back();
     wrap_results();
     if (info_.writes && !info_.is_inplace_view) tell_of_writes();

@@ -134,7 +134,9 @@ class PlanMaker {
   std::optional<Placements> kept() const {
     if (info_.is_inplace_view) return std::nullopt;
     for (const Operand& operand : operands_) {
-      if (info_.arguments[operand.argument].written && operand.meta != nullptr) return operand.meta->spec->placements;
+      if (!info_.arguments[operand.argument].written || !operand.tensor.defined()) continue;
+      if (operand.meta != nullptr) return operand.meta->spec->placements;
+      return Placements(static_cast<size_t>(mesh_.ndim()), Replicate());  // a plain tensor is whole on every rank
     }
     return std::nullopt;
   }
@@ -171,6 +173,9 @@ class PlanMaker {
     if (rules::base_name(info_.name) == "aten::squeeze") plan_->dims = squeezed_dims();
     plan_->kernel = local_kernel_for(info_, *plan_, choice->masked);
     plan_->pads = must_pad(rule);
+    for (SizeEdit& edit : plan_->edits) {
+      for (int64_t& n : edit.sizes) n = plan_->pads && n == 0 ? 1 : n;
+    }
     for (const rules::BoundOperand& input : rule.inputs) plan_->adds |= input.added && !input.unused;
   }
 
@@ -207,11 +212,11 @@ class PlanMaker {
   // Many operators refuse a tensor without rows, or crash on it. Element-wise ones and views do not.
   bool must_pad(const BoundRule& rule) const {
     if (!mesh_.coordinate() || info_.is_pointwise || info_.writes || info_.is_view || plan_->kernel != nullptr ||
-        !plan_->edits.empty()) {
+        !plan_->int_edits.empty()) {
       return false;
     }
-    for (const rules::BoundOperand& output : rule.outputs) {
-      if (!output.same_for.empty()) return false;
+    for (const rules::SizeArgument& size : rule.sizes) {
+      if (size.output == 0) return false;  // made to measure
     }
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!operands_[i].tensor.defined() || numel(inputs_[i].shape) == 0) continue;

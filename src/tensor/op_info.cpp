@@ -85,6 +85,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& op) {
   rewrite = rewrite_for(name, overload);
   is_inplace_view = op.hasTag(at::Tag::inplace_view);
   is_random = op.hasTag(at::Tag::nondeterministic_seeded);
+  dropout = schema.argumentIndexWithName("dropout_p").value_or(-1);
   // Reductions over each tensor of a list are not element-wise: they take the way of every other operator.
   const bool reduces = name.starts_with("aten::_foreach_norm") || name == "aten::_foreach_max" ||
                        name.starts_with("aten::_foreach_powsum") || name.starts_with("aten::_foreach_mm");
@@ -105,6 +106,7 @@ rules::OpCall OpInfo::call(const c10::FunctionSchema& schema, const torch::jit::
     if (entry.present) {
       entry.shape = tensor.sizes().vec();
       entry.stride = tensor.strides().vec();
+      entry.is_mask = tensor.scalar_type() == c10::ScalarType::Bool || tensor.scalar_type() == c10::ScalarType::Byte;
     }
     result.tensors.push_back(std::move(entry));
   };

@@ -33,6 +33,7 @@ struct OpInfo {
   bool has_out = false;
   bool is_pointwise = false;  // torch's own tag
   bool is_random = false;
+  int dropout = -1;  // the argument that says how much is dropped: with 0 nothing is random
   bool is_foreach = false;
   Rewrite rewrite = nullptr;
   bool is_view = false;          // a result shares memory with an argument that is not written

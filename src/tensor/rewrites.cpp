@@ -7,7 +7,8 @@
 
 #include <string_view>
 
-#include "tensor/meta.h"
+#include "tensor/rewrite_tools.h"
+#include "tensor/two_pass.h"
 
 namespace sherd::detail {
 namespace {
@@ -17,23 +18,6 @@ using torch::jit::Stack;
 
 constexpr int64_t kMean = 1;  // at::Reduction
 constexpr int64_t kSum = 2;
-
-const c10::IValue& argument(const Stack& stack, const c10::OperatorHandle& op, size_t i) {
-  return stack[stack.size() - op.schema().arguments().size() + i];
-}
-
-std::optional<Tensor> optional_tensor(const c10::IValue& value) {
-  return value.isTensor() && value.toTensor().defined() ? std::optional(value.toTensor()) : std::nullopt;
-}
-
-bool is_sharded(const DTensorMeta& meta, int64_t dim) {
-  for (size_t axis = 0; axis < meta.spec->placements.size(); ++axis) {
-    if (sharded_dim(meta.spec->placements[axis]) == dim && meta.spec->mesh.size(static_cast<int64_t>(axis)) > 1) {
-      return true;
-    }
-  }
-  return false;
-}
 
 // An average over shards of different sizes is not the average of their averages.
 bool mean(const c10::OperatorHandle& op, Stack& stack) {
@@ -88,19 +72,6 @@ bool nll_loss_forward(const c10::OperatorHandle& op, Stack& stack) {
   stack.emplace_back(sum.div(count));
   stack.emplace_back(count);
   return true;
-}
-
-void answer(const c10::OperatorHandle& op, Stack& stack, c10::IValue result) {
-  torch::jit::drop(stack, op.schema().arguments().size());
-  stack.push_back(std::move(result));
-}
-
-// The dim that an argument names, where the tensor is sharded along it.
-std::optional<int64_t> sharded_dim_named(const Tensor& self, const c10::IValue& dim) {
-  const DTensorMeta* meta = meta_of(self);
-  const int64_t d = dim.toInt() < 0 ? dim.toInt() + self.dim() : dim.toInt();
-  if (meta == nullptr || d < 0 || d >= self.dim() || !is_sharded(*meta, d)) return std::nullopt;
-  return d;
 }
 
 // select(self, dim, index) of a sharded dim: the row is cut out first, so that it alone is moved.
@@ -168,6 +139,15 @@ constexpr RewriteRow kRewrites[] = {
     {"aten::mean", "", mean},
     {"aten::mean", "dim", mean},
     {"aten::nll_loss_forward", "", nll_loss_forward},
+    {"aten::_softmax", "", two_pass_softmax},
+    {"aten::_log_softmax", "", two_pass_softmax},
+    {"aten::_softmax_backward_data", "", two_pass_softmax_backward},
+    {"aten::_log_softmax_backward_data", "", two_pass_softmax_backward},
+    {"aten::linalg_vector_norm", "", two_pass_norm},
+    {"aten::var", "correction", two_pass_variance},
+    {"aten::std", "correction", two_pass_variance},
+    {"aten::var_mean", "correction", two_pass_variance},
+    {"aten::std_mean", "correction", two_pass_variance},
     {"aten::select", "int", select},
     {"aten::split", "Tensor", split},
     {"aten::split_with_sizes", "", split},

@@ -87,6 +87,62 @@ void add_reductions(std::vector<OpSample>& all) {
   all.push_back(unary("log_softmax", [](auto& x) { return torch::log_softmax(x, 0); }));
 }
 
+// Along a dim that may be sharded, in two passes.
+void add_two_pass(std::vector<OpSample>& all) {
+  all.push_back(unary("norm_of_all", [](auto& x) { return at::linalg_vector_norm(x, 2); }));
+  all.push_back(unary("norm_1_dim", [](auto& x) { return at::linalg_vector_norm(x, 1, at::IntArrayRef{0}, true); }));
+  all.push_back(unary("norm_3", [](auto& x) { return at::linalg_vector_norm(x + 5, 3, at::IntArrayRef{1}); }));
+  all.push_back(unary("norm_inf", [](auto& x) { return at::linalg_vector_norm(x * ints({4, 5}, 2), INFINITY); }));
+  all.push_back(unary("var_of_all", [](auto& x) { return x.var(); }));
+  all.push_back(unary("std_dim", [](auto& x) { return x.std(at::IntArrayRef{0}, 0, true); }));
+  all.push_back({"var_mean", {ints({4, 5})}, [](const Tensors& t) {
+                   const auto [spread, mean] = torch::var_mean(t[0], at::IntArrayRef{1}, 1, false);
+                   return Tensors{spread, mean};
+                 }});
+  all.push_back(unary("softmax_both", [](auto& x) { return torch::softmax(x, 0) + torch::softmax(x, 1); }));
+}
+
+// Rows picked and put by index.
+void add_indexing(std::vector<OpSample>& all) {
+  const auto picks = [&](const std::string& name, at::Tensor rows,
+                         std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> f) {
+    all.push_back(binary(name, std::move(f), ints({4, 5}), std::move(rows)));
+  };
+  picks("index_rows", index({6}, 4), [](auto& x, auto& i) { return x.index({i}); });
+  picks("index_rows_2d", index({2, 3}, 4), [](auto& x, auto& i) { return x.index({i}); });
+  picks("index_columns", index({3}, 5), [](auto& x, auto& i) {
+    return x.index({torch::indexing::Slice(), i});
+  });
+  picks("index_pairs", index({4}, 4), [](auto& x, auto& i) {
+    return x.index({i, i});
+  });
+  picks("index_by_mask", index({4}, 4), [](auto& x, auto& i) { return x.index({i > 1}); });
+  all.push_back({"index_apart", {ints({4, 3, 5}), index({2}, 4), index({2}, 5)}, [](const Tensors& t) {
+                   return Tensors{t[0].index({t[1], torch::indexing::Slice(), t[2]})};
+                 }});
+  all.push_back({"index_put", {ints({4, 5}), index({2}, 4), ints({2, 5}, 3)}, [](const Tensors& t) {
+                   return Tensors{t[0].index_put({t[1]}, t[2])};
+                 }});
+  all.push_back({"index_put_accumulate", {ints({4, 5}), index({6}, 4), ints({6, 5}, 3)}, [](const Tensors& t) {
+                   return Tensors{t[0].index_put({t[1]}, t[2], true)};
+                 }});
+  all.push_back({"index_put_broadcast", {ints({4, 5}), index({2}, 4), ints({1}, 3)}, [](const Tensors& t) {
+                   return Tensors{t[0].index_put({t[1]}, t[2])};
+                 }});
+  all.push_back({"index_add", {ints({4, 5}), index({6}, 4), ints({6, 5}, 3)}, [](const Tensors& t) {
+                   return Tensors{t[0].index_add(0, t[1], t[2], 2)};
+                 }});
+  all.push_back({"index_copy", {ints({4, 5}), index({3}, 4), ints({3, 5}, 3)}, [](const Tensors& t) {
+                   return Tensors{t[0].index_copy(0, t[1], t[2])};
+                 }});
+  all.push_back({"scatter", {ints({4, 5}), index({4, 2}, 5), ints({4, 2}, 3)}, [](const Tensors& t) {
+                   return Tensors{t[0].scatter(1, t[1], t[2])};
+                 }});
+  picks("scatter_value", index({4, 2}, 5), [](auto& x, auto& i) { return x.scatter(1, i, 2.5); });
+  picks("gather_shorter", index({3, 5}, 4), [](auto& x, auto& i) { return x.gather(0, i); });
+  picks("take_along", index({4, 2}, 5), [](auto& x, auto& i) { return x.take_along_dim(i, 1); });
+}
+
 void add_views(std::vector<OpSample>& all) {
   all.push_back(unary("transpose", [](auto& x) { return x.t(); }));
   all.push_back(unary(
@@ -231,6 +287,18 @@ void add_networks(std::vector<OpSample>& all) {
                    return Tensors{torch::conv1d(t[0], t[1], at::Tensor(), at::IntArrayRef{1}, at::IntArrayRef{0},
                                                 at::IntArrayRef{1}, 2)};
                  }});
+  all.push_back({"conv_transpose2d", {ints({2, 4, 3, 3}), ints({4, 3, 2, 2}, 1), ints({3}, 2)}, [](const Tensors& t) {
+                   return Tensors{torch::conv_transpose2d(t[0], t[1], t[2])};
+                 }});
+  all.push_back({"group_norm", {ints({4, 6, 3}), ints({6}, 1), ints({6}, 2)}, [](const Tensors& t) {
+                   return Tensors{torch::group_norm(t[0], 3, t[1], t[2])};
+                 }});
+  all.push_back({"rms_norm", {ints({4, 6}), ints({6}, 1)}, [](const Tensors& t) {
+                   return Tensors{torch::rms_norm(t[0], {6}, t[1])};
+                 }});
+  all.push_back({"einsum", {ints({2, 3, 4}), ints({2, 4, 5}, 1)}, [](const Tensors& t) {
+                   return Tensors{torch::einsum("bik,bkj->bij", {t[0], t[1]})};
+                 }});
   all.push_back(
       {"batch_norm",
        {ints({4, 3, 5}), ints({3}, 1), ints({3}, 2)},
@@ -336,6 +404,8 @@ std::vector<OpSample> op_samples() {
   add_in_place(all);
   add_contractions(all);
   add_reductions(all);
+  add_two_pass(all);
+  add_indexing(all);
   add_views(all);
   add_row_views(all);
   add_writes_through_views(all);
