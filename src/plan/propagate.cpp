@@ -146,7 +146,7 @@ class Propagation {
       int64_t bytes = 0;
       int changed = 0;
       for (size_t k = 0; k < inputs_.size(); ++k) {
-        bytes += cost(k);
+        bytes += weight(k);
         changed += choice_.inputs[k][static_cast<size_t>(axis)] != inputs_[k].placements[static_cast<size_t>(axis)];
       }
       const auto score = std::tuple(bytes, changed, i);
@@ -348,10 +348,21 @@ class Propagation {
     }
   }
 
-  int64_t cost(size_t i) const {
+  Redistribution move_of(size_t i) const {
     const InputTensor& input = inputs_[i];
-    if (choice_.inputs[i] == input.placements || (rule_.shape_only >> i & 1U) != 0) return 0;
-    return plan_redistribution(mesh_, input.shape, input.element_size, input.placements, choice_.inputs[i]).bytes;
+    if (choice_.inputs[i] == input.placements || (rule_.shape_only >> i & 1U) != 0) return {};
+    return plan_redistribution(mesh_, input.shape, input.element_size, input.placements, choice_.inputs[i]);
+  }
+
+  int64_t cost(size_t i) const { return move_of(i).bytes; }
+
+  // What an input's move counts when options are compared. A Partial that is scattered is gathered again sooner or
+  // later, unless something else is sharded as it is: reducing it counts the same either way, and making it whole is
+  // the simpler of the two.
+  int64_t weight(size_t i) const {
+    int64_t bytes = 0;
+    for (const Step& step : move_of(i).steps) bytes += step.action == Action::all_reduce ? step.bytes / 2 : step.bytes;
+    return bytes;
   }
 
   const BoundRule& rule_;

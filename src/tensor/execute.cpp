@@ -111,15 +111,14 @@ class Execution {
 
   // The local tensor, all of it there, in memory as the whole tensor's strides say.
   Tensor in_whole_memory(const DTensorMeta& meta, const Tensor& tensor, const Tensor& local, const InputPlan& how) const {
-    if (!how.moves) return local;
+    const at::IntArrayRef strides = meta.spec->strides;
+    if (local.strides() == strides || (!how.moves && meta.is_cut)) return local;
     if (meta.is_cut) {
       throw c10::NotImplementedError(ErrorText(short_name(info_.name), "this view of a distributed tensor has no memory around it")
                                          .fact("view", describe(*meta.spec, tensor.scalar_type()))
                                          .help("call as_strided on the tensor itself, or clone() the view first")
                                          .str());
     }
-    const at::IntArrayRef strides = meta.spec->strides;
-    if (local.strides() == strides) return local;
     Dims sizes = local.sizes().vec();
     for (size_t d = 0; d < sizes.size(); ++d) {
       if (strides[d] == 0 && sizes[d] > 0) sizes[d] = 1;  // expanded
@@ -149,7 +148,7 @@ class Execution {
   void remember_view(const DTensorMeta& meta, const InputPlan& how, const Tensor& local) {
     origin_ = meta.origin;
     viewed_numel_ = meta.is_cut ? std::numeric_limits<int64_t>::max() : numel(meta.spec->sizes);
-    if (!how.moves) return;
+    if (!how.moves && local.is_alias_of(meta.local)) return;
     origin_ =
         c10::make_intrusive<ViewOrigin>(meta.local, local, meta.origin, *plan_.mesh, how.shape, how.from, how.to);
   }
