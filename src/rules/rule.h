@@ -274,8 +274,9 @@ class RuleParser {
       const bool in = stands_in(rule_.inputs, rule_.num_inputs, token);
       const bool out = stands_in(rule_.outputs, rule_.num_outputs, token);
       const FactorKind kind = rule_.factors[i].kind;
-      if (in && !out && kind == FactorKind::pass) throw RuleError{"a factor on one side only needs a clause", 0};
-      if (!in && out && kind != FactorKind::whole) throw RuleError{"a factor of outputs alone must be whole", 0};
+      const auto at = static_cast<size_t>(rule_.factors[i].name.data() - text_.data());
+      if (in && !out && kind == FactorKind::pass) throw RuleError{"a factor on one side only needs a clause", at};
+      if (!in && out && kind != FactorKind::whole) throw RuleError{"a factor of outputs alone must be whole", at};
     }
   }
 

@@ -53,7 +53,7 @@ TEST(RuleTest, AUsersRuleIsRefusedWithItsText) {
               "register_rule: a factor on one side only needs a clause\n"
               "  operator: mylib::op\n"
               "  rule: \"i k, k j -> i j\"\n"
-              "  at: character 0\n"
+              "  at: character 2\n"
               "  help: \"i k, k j -> i j | reduce k, linear 0 1\"");
   }
 }
