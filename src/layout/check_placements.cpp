@@ -164,8 +164,12 @@ class PlacementCheck {
 
   // The code that does what was meant, for a list of placements that is right.
   std::string call(const Placements& right) const {
-    return fmt::format("{}(x, mesh, {})", operation_.starts_with("parse") ? "distribute_tensor" : operation_,
-                       to_code(right));
+    const auto is = [&](auto... names) { return ((operation_ == names) || ...); };
+    const std::string code = to_code(right);
+    if (is("redistribute", "to_local")) return fmt::format("{}(x, {})", operation_, code);
+    if (is("zeros", "ones", "empty", "full", "rand", "randn", "arange"))
+      return fmt::format("{}(..., mesh, {})", operation_, code);
+    return fmt::format("{}(x, mesh, {})", operation_.starts_with("parse") ? "distribute_tensor" : operation_, code);
   }
 
   std::string call_with(size_t axis, Placement right) const {

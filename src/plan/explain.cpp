@@ -223,7 +223,7 @@ class Explainer {
     if (!choice) choice = plan::propagate(rule, mesh_, inputs_);
     for (size_t axis = 0; axis < choice->axes.size(); ++axis) add_axis(rule, *choice, names, axis);
     for (size_t i = 0; i < inputs_.size(); ++i) {
-      add_operand(i, choice->inputs[i], (rule.shape_only >> i & 1U) != 0);
+      add_operand(i, choice->inputs[i], rules::has_input(rule.shape_only, i));
     }
     for (size_t o = 0; o < rule.outputs.size(); ++o) {
       result_.outputs.push_back({output_dtype(call_, given_, o), rules::output_shape(rule, o), choice->outputs[o]});
@@ -248,7 +248,7 @@ class Explainer {
       result.looks_up = rule.factors[static_cast<size_t>(use.factor)].kind == FactorKind::mask;
     }
     for (size_t i = 0; i < inputs_.size(); ++i) {
-      if ((use.partial_inputs >> i & 1U) != 0) result.partial_operands.push_back(i);
+      if (rules::has_input(use.partial_inputs, i)) result.partial_operands.push_back(i);
     }
     for (const Placements& output : choice.outputs) {
       if (const auto* partial = std::get_if<Partial>(&output[axis])) result.output_is_part = partial->op;

@@ -13,6 +13,7 @@ namespace {
 using rules::BoundOperand;
 using rules::BoundRule;
 using rules::FactorKind;
+using rules::has_input;
 
 // How one mesh axis cuts a factor; the dim of the placement is not meant.
 using Cut = Placement;
@@ -187,7 +188,7 @@ class Propagation {
       if (const auto* partial = std::get_if<Partial>(&p)) {
         if (partial->op != ReduceOp::sum && partial->op != ReduceOp::avg) continue;
         for (const uint64_t set : rule_.linear) {
-          if ((set >> i & 1U) != 0) add({-1, Replicate(), set, partial->op});
+          if (has_input(set, i)) add({-1, Replicate(), set, partial->op});
         }
       }
     }
@@ -253,12 +254,12 @@ class Propagation {
         } else if (operand.added && partial_output) {
           placement = Partial(op);
         }
-      } else if ((option.partial_inputs >> i & 1U) != 0 || (operand.added && partial_output)) {
+      } else if (has_input(option.partial_inputs, i) || (operand.added && partial_output)) {
         placement = Partial(op);
       }
       if (is_partial(placement) && op != ReduceOp::sum && op != ReduceOp::avg) return false;
     }
-    if ((option.partial_inputs >> inputs_.size()) != 0) return false;
+    if (inputs_.size() < 64 && (option.partial_inputs >> inputs_.size()) != 0) return false;
     if (option.factor >= 0 && rule_.factors[static_cast<size_t>(option.factor)].kind == FactorKind::mask) {
       choice_.masked = true;
     }
@@ -348,7 +349,7 @@ class Propagation {
 
   Redistribution move_of(size_t i) const {
     const InputTensor& input = inputs_[i];
-    if (choice_.inputs[i] == input.placements || (rule_.shape_only >> i & 1U) != 0) return {};
+    if (choice_.inputs[i] == input.placements || has_input(rule_.shape_only, i)) return {};
     return plan_redistribution(mesh_, input.shape, input.element_size, input.placements, choice_.inputs[i]);
   }
 
@@ -381,7 +382,7 @@ std::optional<Choice> propagate(const BoundRule& rule, const Mesh& mesh, const s
   std::vector<InputTensor> seen = inputs;
   const auto at_shape_only = [&](const auto& visit) {
     for (size_t i = 0; i < inputs.size(); ++i) {
-      for (size_t axis = 0; axis < inputs[i].placements.size() && (rule.shape_only >> i & 1U) != 0; ++axis) {
+      for (size_t axis = 0; axis < inputs[i].placements.size() && rules::has_input(rule.shape_only, i); ++axis) {
         visit(i, axis);
       }
     }

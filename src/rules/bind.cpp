@@ -329,7 +329,7 @@ std::string to_string(const BoundRule& rule) {
   for (const uint64_t set : rule.linear) {
     text += ", linear";
     for (size_t i = 0; i < rule.inputs.size(); ++i) {
-      if ((set >> i & 1U) != 0) text += " " + std::to_string(i);
+      if (has_input(set, i)) text += " " + std::to_string(i);
     }
   }
   return text;

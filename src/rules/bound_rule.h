@@ -69,6 +69,9 @@ struct BoundRule {
   std::optional<WindowArguments> window = {};  // of the one operand that has a window
 };
 
+/// Whether a set of inputs, one bit each, has this one. Calls may have more inputs than a set can hold.
+inline bool has_input(uint64_t set, size_t input) { return input < 64 && (set >> input & 1U) != 0; }
+
 /// A name for each factor: its own, or a letter that no other has.
 std::vector<std::string> factor_names(const BoundRule& rule);
 

@@ -198,8 +198,8 @@ std::optional<BoundRule> index_put(const OpCall& call) {
   const Dims& put = builder.shape(values);
   for (size_t d = 1; d <= std::min(put.size(), dims.size()); ++d) {
     const DimFactors& factors = dims[dims.size() - d];
-    const bool whole_size = !factors.empty() &&
-                            builder.rule.factors[static_cast<size_t>(factors.front())].size == put[put.size() - d];
+    const bool whole_size =
+        !factors.empty() && builder.rule.factors[static_cast<size_t>(factors.front())].size == put[put.size() - d];
     if (whole_size) builder.rule.inputs[values].dims[put.size() - d] = factors;
   }
   if (values < 60) builder.rule.linear = {1 | uint64_t{1} << values};

@@ -14,9 +14,9 @@ namespace sherd::rules {
 
 struct TensorArgument {
   Dims shape;
-  Dims stride;          // may be empty where unknown
-  bool present = true;  // false for an optional tensor that is not there
-  int argument = 0;     // which argument of the operator it belongs to
+  Dims stride;           // may be empty where unknown
+  bool present = true;   // false for an optional tensor that is not there
+  int argument = 0;      // which argument of the operator it belongs to
   bool is_mask = false;  // of booleans: as an index it picks where it is true
 };
 

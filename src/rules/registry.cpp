@@ -167,6 +167,11 @@ std::vector<std::string> rule_texts(std::string_view op) {
   return texts;
 }
 
+std::string first_rule_text(std::string_view op) {
+  const std::vector<std::string> texts = rule_texts(op);
+  return texts.empty() ? "* -> *" : texts.front();
+}
+
 Rule checked_rule(std::string_view operation, const std::string& op, std::string_view text) {
   try {
     return parse_rule(text);

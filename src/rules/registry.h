@@ -37,6 +37,8 @@ std::optional<FoundRule> look_up(const OpCall& call, std::vector<Refusal>* refus
 
 /// The texts of the rows that speak for an operator ("aten::mm"), or "computed from shapes"; empty where there is none.
 std::vector<std::string> rule_texts(std::string_view op);
+/// The first of these; where there is none, "* -> *", which pointwise operators have.
+std::string first_rule_text(std::string_view op);
 
 /// parse_rule with an error for people: throws std::invalid_argument that starts with `operation`. The result refers to
 /// `text`.

@@ -128,7 +128,10 @@ class RuleParser {
     const bool negative = accept("-");
     if (at_ == text_.size() || !is_digit(text_[at_])) throw RuleError{"expected a number", at_};
     int64_t value = 0;
-    while (at_ < text_.size() && is_digit(text_[at_])) value = value * 10 + (text_[at_++] - '0');
+    while (at_ < text_.size() && is_digit(text_[at_])) {
+      if (value > 1'000'000'000) throw RuleError{"a number is too large", at_};
+      value = value * 10 + (text_[at_++] - '0');
+    }
     return negative ? -value : value;
   }
   constexpr bool next_is_digit() {
@@ -214,13 +217,15 @@ class RuleParser {
     }
   }
 
+  constexpr bool has_input(int64_t input) const { return input >= 0 && input < rule_.num_inputs; }
+
   constexpr void linear() {
     if (!next_is_digit()) throw RuleError{"linear needs the numbers of inputs", at_};
     while (next_is_digit()) {
       LinearSet set;
       do {
         const int64_t input = number();
-        if (input >= rule_.num_inputs) throw RuleError{"linear names an input that the rule does not have", at_};
+        if (!has_input(input)) throw RuleError{"linear names an input that the rule does not have", at_};
         set.inputs |= 1U << input;
       } while (accept("+"));
       if (rule_.num_linear == kMaxSets) throw RuleError{"too many linear sets", at_};
@@ -245,7 +250,11 @@ class RuleParser {
       linear();
     } else if (verb == "shape") {
       if (!next_is_digit()) throw RuleError{"shape needs the numbers of inputs", at_};
-      while (next_is_digit()) rule_.shape_only |= 1U << number();
+      while (next_is_digit()) {
+        const int64_t input = number();
+        if (!has_input(input)) throw RuleError{"shape names an input that the rule does not have", at_};
+        rule_.shape_only |= 1U << input;
+      }
     } else if (verb == "when") {
       rule_.guard.argument = word();
       if (rule_.guard.argument.empty()) throw RuleError{"when needs an argument of the operator", at_};
@@ -274,8 +283,9 @@ class RuleParser {
       const bool in = stands_in(rule_.inputs, rule_.num_inputs, token);
       const bool out = stands_in(rule_.outputs, rule_.num_outputs, token);
       const FactorKind kind = rule_.factors[i].kind;
-      if (in && !out && kind == FactorKind::pass) throw RuleError{"a factor on one side only needs a clause", 0};
-      if (!in && out && kind != FactorKind::whole) throw RuleError{"a factor of outputs alone must be whole", 0};
+      const auto at = static_cast<size_t>(rule_.factors[i].name.data() - text_.data());
+      if (in && !out && kind == FactorKind::pass) throw RuleError{"a factor on one side only needs a clause", at};
+      if (!in && out && kind != FactorKind::whole) throw RuleError{"a factor of outputs alone must be whole", at};
     }
   }
 

@@ -3,6 +3,7 @@
 #include "tensor/dispatch.h"
 
 #include <ATen/core/boxing/KernelFunction.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/library.h>
 
 #include <atomic>
@@ -112,6 +113,11 @@ struct Install {
         dispatcher.registerFallback(kKey, c10::KernelFunction::makeFromBoxedFunction<&fall_back>(), "sherd"));
   }
 } const install;
+
+// Operators without a derivative go through, as they do for every other backend: torch has no such fallback for ours.
+TORCH_LIBRARY_IMPL(_, AutogradPrivateUse2, library) {
+  library.fallback(torch::autograd::basicAutogradNotImplementedFallback());
+}
 
 }  // namespace
 

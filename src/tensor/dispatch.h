@@ -25,6 +25,9 @@ void execute_foreach(const c10::OperatorHandle& op, const OpInfo& info, torch::j
 /// Makes the gradient that reaches a leaf take the leaf's placements before it is accumulated.
 void hook_leaf(const at::Tensor& tensor);
 
+/// Throws: DTensors stay on the devices of their mesh.
+[[noreturn]] void refuse_device(const OpInfo& info, const DeviceMesh& mesh, c10::Device asked);
+
 /// Operators registered since the last call get their kernel.
 void add_kernels_of_new_operators();
 

@@ -36,24 +36,6 @@ std::string tensor_text(const Tensor& tensor) {
   return detail::dtype_name(tensor.scalar_type()) + to_string(tensor.sizes().vec());
 }
 
-void refuse_other_layouts(const char* operation, const Tensor& tensor) {
-  const char* kind = nullptr;
-  if (!tensor.defined())
-    kind = "undefined";
-  else if (tensor.is_sparse() || tensor.layout() != c10::kStrided)
-    kind = "sparse";
-  else if (tensor.is_nested())
-    kind = "nested";
-  else if (tensor.is_quantized())
-    kind = "quantized";
-  if (kind == nullptr) return;
-  throw c10::NotImplementedError(
-      ErrorText(operation, fmt::format("{} tensors cannot be distributed", kind))
-          .fact("tensor", tensor.defined() ? c10::str(tensor.layout(), " ", tensor.dtype()) : "undefined")
-          .help("pass a dense strided tensor: tensor.to_dense(), tensor.dequantize()")
-          .str());
-}
-
 // The parts that the ranks along `axis` hold, once the axes up to it are applied.
 Tensor scatter_axis(const Tensor& whole, const DeviceMesh& mesh, const Layout& before, const Layout& after,
                     int64_t axis, int source) {
@@ -158,7 +140,7 @@ Layout layout_of(const Tensor& tensor) { return detail::require_dtensor("layout_
 Tensor distribute_tensor(const Tensor& tensor, const DeviceMesh& mesh, Placements placements,
                          const DistributeOptions& options) {
   constexpr const char* kOperation = "distribute_tensor";
-  refuse_other_layouts(kOperation, tensor);
+  detail::require_dense(kOperation, tensor);
   placements = checked(kOperation, mesh, tensor.sizes().vec(), std::move(placements));
   if (const auto* meta = meta_of(tensor)) {
     if (meta->spec->mesh == mesh && meta->spec->placements == placements) return tensor;
@@ -172,10 +154,13 @@ Tensor distribute_tensor(const Tensor& tensor, const DeviceMesh& mesh, Placement
                                   .fact("tensor", tensor_text(tensor))
                                   .help("distribute the leaf, or use sherd::from_local, which is differentiable"));
   }
-  if (options.source && (*options.source < 0)) {
-    detail::throw_value_error(ErrorText(kOperation, "there is no such source rank")
+  for (int64_t axis = 0; axis < mesh.ndim() && options.source; ++axis) {
+    const bool there = *options.source >= 0 && (*options.source < mesh.size(axis) || mesh.size(axis) == 1);
+    if (there) continue;
+    detail::throw_value_error(ErrorText(kOperation, "there is no such source")
                                   .fact("source", std::to_string(*options.source))
-                                  .help("DistributeOptions{.source = 0}"));
+                                  .fact("mesh", to_string(mesh))
+                                  .help("DistributeOptions{.source = 0}: a place along each axis, from 0"));
   }
   const Tensor local = local_part(tensor, mesh, placements, options);
   Tensor result = detail::wrap(detail::spec_for(mesh, placements, tensor.sizes().vec(), local), local);

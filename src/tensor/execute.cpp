@@ -34,7 +34,11 @@ void check_explicit(const OpInfo& info, const OpPlan& plan) {
     text.fact(fmt::format("operand {}", i), fmt::format("{} -> {}: {}", to_string(input.from), to_string(input.to),
                                                         to_string(input.move, plan.mesh->mesh())));
   }
-  text.help("sherd::redistribute(operand, placements) before the operator, or leave the ExplicitRedistribution scope");
+  if (plan.writes_back) text.fact("and back", "an in-place operator leaves its tensor where it was");
+  const auto dear = std::find_if(plan.inputs.begin(), plan.inputs.end(),
+                                 [](const InputPlan& input) { return input.moves && input.move.bytes > 0; });
+  text.help(fmt::format("operand{0} = sherd::redistribute(operand{0}, {1}), or leave the ExplicitRedistribution scope",
+                        dear - plan.inputs.begin(), to_code(dear->to)));
   if (mode == ExplicitRedistribution::Mode::error) throw_value_error(text);
   log_once(text);
 }
@@ -72,7 +76,8 @@ class Execution {
     for (const SizeEdit& edit : plan_.edits) stack_[base_ + static_cast<size_t>(edit.argument)] = edit.sizes;
     for (const IntEdit& edit : plan_.int_edits) stack_[base_ + static_cast<size_t>(edit.argument)] = edit.value;
     if (info_.reshapes) make_viewable();
-    const bool draws = plan_.broadcasts && (info_.dropout < 0 || stack_[base_ + static_cast<size_t>(info_.dropout)].toDouble() > 0);
+    const bool draws =
+        plan_.broadcasts && (info_.dropout < 0 || stack_[base_ + static_cast<size_t>(info_.dropout)].toDouble() > 0);
     if (plan_.kernel != nullptr) {
       plan_.kernel(op_, plan_, stack_);
     } else if (plan_.pads) {
@@ -289,12 +294,6 @@ class Execution {
   void assign_out(const Tensor& out, const Tensor& local, size_t i) {
     const Tensor result = wrapped(local, i);
     DTensorMeta* meta = meta_of(out);
-    if (meta == nullptr) {
-      throw_value_error(ErrorText(short_name(info_.name), "out= is not distributed, the inputs are")
-                            .fact("out", dtype_name(out.scalar_type()) + to_string(out.sizes().vec()))
-                            .fact("result", describe(*meta_of(result)->spec, result.scalar_type()))
-                            .help("leave out= away, or pass a DTensor on the same mesh"));
-    }
     const DTensorMeta* from = meta_of(result);
     if (out.sizes() == result.sizes()) {
       meta->local.copy_(

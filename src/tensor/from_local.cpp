@@ -120,16 +120,11 @@ void check_ranks(const DeviceMesh& mesh, const Tensor& local, const Placements& 
 
 Tensor from_local(const Tensor& local, const DeviceMesh& mesh, Placements placements, const FromLocalOptions& options) {
   constexpr const char* kOperation = "from_local";
+  detail::require_dense(kOperation, local);
   if (is_dtensor(local)) {
     detail::throw_value_error(ErrorText(kOperation, "the tensor is distributed already")
                                   .fact("tensor", to_string(local))
                                   .help("sherd::redistribute(tensor, placements)"));
-  }
-  if (local.layout() != c10::kStrided || local.is_quantized() || local.is_nested()) {
-    throw c10::NotImplementedError(ErrorText(kOperation, "only dense strided tensors can be distributed")
-                                       .fact("layout", c10::str(local.layout()))
-                                       .help("tensor.to_dense()")
-                                       .str());
   }
   if (options.stride && !options.shape) {
     detail::throw_value_error(ErrorText(kOperation, "strides need a shape")

@@ -7,6 +7,7 @@
 #include "plan/propagate.h"
 #include "rules/bind.h"
 #include "rules/registry.h"
+#include "tensor/dispatch.h"
 #include "tensor/infer.h"
 #include "tensor/local_kernels.h"
 #include "tensor/meta.h"
@@ -95,6 +96,8 @@ class PlanMaker {
         plan_(std::make_unique<OpPlan>()) {
     plan_->mesh = mesh_;
     plan_->broadcasts = info.is_random;
+    check_outs();
+    check_device();
   }
 
   std::unique_ptr<OpPlan> run() {
@@ -130,6 +133,37 @@ class PlanMaker {
   }
 
  private:
+  // Before anything is computed: the operator would write to a plain tensor, and it would be too late to refuse.
+  void check_outs() const {
+    for (size_t i = 0; i < info_.arguments.size(); ++i) {
+      const c10::IValue& value = stack_[stack_.size() - info_.arguments.size() + i];
+      if (!info_.arguments[i].out || !value.isTensor()) continue;
+      const at::Tensor out = value.toTensor();
+      const DTensorMeta* meta = meta_of(out);
+      if (meta == nullptr) {
+        throw_value_error(ErrorText(short_name(info_.name), "out= is not distributed, the inputs are")
+                              .fact("out", dtype_name(out.scalar_type()) + to_string(out.sizes().vec()))
+                              .fact("inputs", "on " + to_string(mesh_))
+                              .help("leave out= away, or pass a DTensor on the same mesh"));
+      }
+      if (!(meta->spec->mesh == mesh_)) {
+        throw_value_error(ErrorText(short_name(info_.name), "out= lives on another mesh than the inputs")
+                              .fact("out", describe(*meta->spec, out.scalar_type()))
+                              .fact("inputs", "on " + to_string(mesh_))
+                              .help("leave out= away, or pass a DTensor on the same mesh"));
+      }
+    }
+  }
+
+  // Before anything is copied: x.to("cuda") of a tensor on a mesh of CPUs.
+  void check_device() const {
+    for (size_t i = stack_.size() - info_.arguments.size(); i < stack_.size(); ++i) {
+      if (!stack_[i].isDevice()) continue;
+      const c10::Device asked = stack_[i].toDevice();
+      if (asked.type() != mesh_.device_type() && !asked.is_meta()) refuse_device(info_, mesh_, asked);
+    }
+  }
+
   // The placements that an in-place operator should keep: those of the one tensor that it writes.
   std::optional<Placements> kept() const {
     if (info_.is_inplace_view) return std::nullopt;
@@ -326,6 +360,7 @@ class PlanMaker {
     if (fits) return;
     Dims said = output.sizes;
     throw c10::ValueError(ErrorText(short_name(info_.name), "its rule does not describe it")
+                              .fact("rule", rules::first_rule_text(info_.name))
                               .fact("result", to_string(geometry.sizes))
                               .fact("rule says", to_string(said) + " for placements " + to_string(output.placements))
                               .help("sherd::register_rule(\"" + info_.name + "\", \"...\")")
@@ -344,7 +379,8 @@ class PlanMaker {
           ErrorText(short_name(info_.name), "no rule says how this operator is sharded")
               .fact("operator", info_.name + (info_.overload.empty() ? "" : "." + info_.overload))
               .fact("it would gather", plan::bytes_text(plan_->bytes))
-              .help("sherd::register_rule(\"" + info_.name + "\", \"* -> *\"), or leave strict mode")
+              .help("sherd::register_rule(\"" + info_.name +
+                    "\", rule), see docs/rules.md, or sherd::set_strict(false)")
               .str());
     }
     log_once("no rule for " + info_.name + (info_.overload.empty() ? "" : "." + info_.overload) +

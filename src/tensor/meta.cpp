@@ -67,6 +67,24 @@ DTensorMeta& require_dtensor(const char* operation, const at::Tensor& tensor) {
                         .help("sherd::distribute_tensor(tensor, mesh, {sherd::Shard(0)})"));
 }
 
+void require_dense(const char* operation, const at::Tensor& tensor) {
+  struct Kind {
+    const char* name;
+    const char* help;
+  };
+  const auto kind = [&]() -> Kind {
+    if (!tensor.defined()) return {"undefined", "pass a tensor that was made: torch::zeros({4, 6})"};
+    if (tensor.is_nested()) return {"nested", "tensor.to_padded_tensor(0)"};
+    if (tensor.layout() != c10::kStrided) return {"sparse", "tensor.to_dense()"};
+    if (tensor.is_quantized()) return {"quantized", "tensor.dequantize()"};
+    return {nullptr, nullptr};
+  }();
+  if (kind.name == nullptr) return;
+  ErrorText text(operation, std::string(kind.name) + " tensors cannot be distributed");
+  if (tensor.defined()) text.fact("tensor", c10::str(tensor.dtype().name(), ", layout ", tensor.layout()));
+  throw c10::NotImplementedError(text.help(kind.help).str());
+}
+
 std::string describe(const Spec& spec, c10::ScalarType dtype) {
   const TensorText text{dtype_name(dtype), spec.sizes, spec.placements};
   return to_string(text, spec.mesh.mesh()) + " on " + to_string(spec.mesh.mesh());

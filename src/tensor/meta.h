@@ -63,6 +63,9 @@ SpecPtr spec_for(const DeviceMesh& mesh, const Placements& placements, const Dim
 /// The meta, or c10::ValueError "<operation>: not a DTensor".
 DTensorMeta& require_dtensor(const char* operation, const at::Tensor& tensor);
 
+/// Throws c10::NotImplementedError for undefined, sparse, nested and quantized tensors.
+void require_dense(const char* operation, const at::Tensor& tensor);
+
 /// "f32[64@dp, 32] on [dp=2]".
 std::string describe(const Spec& spec, c10::ScalarType dtype);
 

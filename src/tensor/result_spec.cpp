@@ -4,6 +4,7 @@
 
 #include "comm/call.h"
 #include "comm/errors.h"
+#include "rules/registry.h"
 #include "tensor/dispatch.h"
 #include "tensor/meta.h"
 
@@ -22,12 +23,7 @@ void check_kind(const OpInfo& info, const DeviceMesh& mesh, const Tensor& local)
                                        .str());
   }
   if (local.device().type() != mesh.device_type() && !local.device().is_meta()) {
-    throw c10::NotImplementedError(
-        ErrorText(short_name(info.name), "a distributed tensor stays on the devices of its mesh")
-            .fact("mesh", to_string(mesh) + " on " + c10::DeviceTypeName(mesh.device_type(), true))
-            .fact("asked", local.device().str())
-            .help("sherd::full_tensor(tensor).to(device), or distribute it over a mesh of that device")
-            .str());
+    refuse_device(info, mesh, local.device());
   }
 }
 
@@ -39,12 +35,22 @@ void check_rule(const OpInfo& info, const DeviceMesh& mesh, const Dims& sizes, c
   const Dims expected = same_ndim ? local_shape({mesh.mesh(), sizes, output.placements}, *mesh.coordinate()) : Dims();
   if (same_ndim && local.sizes() == at::IntArrayRef(expected)) return;
   throw_value_error(ErrorText(short_name(info.name), "its rule does not describe it")
+                        .fact("rule", rules::first_rule_text(info.name))
                         .fact("result", to_string(local.sizes().vec()))
                         .fact("rule says", to_string(expected) + " for placements " + to_string(output.placements))
                         .help("sherd::register_rule(\"" + info.name + "\", \"...\")"));
 }
 
 }  // namespace
+
+void refuse_device(const OpInfo& info, const DeviceMesh& mesh, c10::Device asked) {
+  throw c10::NotImplementedError(
+      ErrorText(short_name(info.name), "a distributed tensor stays on the devices of its mesh")
+          .fact("mesh", to_string(mesh) + " on " + c10::DeviceTypeName(mesh.device_type(), true))
+          .fact("asked", asked.str())
+          .help("sherd::full_tensor(tensor).to(device), or distribute it over a mesh of that device")
+          .str());
+}
 
 const SpecPtr& find_spec(const OpInfo& info, OpPlan& plan, const Tensor& local, size_t i, size_t k) {
   OutputPlan& output = plan.outputs[std::min(i, plan.outputs.size() - 1)];

@@ -110,12 +110,8 @@ void add_indexing(std::vector<OpSample>& all) {
   };
   picks("index_rows", index({6}, 4), [](auto& x, auto& i) { return x.index({i}); });
   picks("index_rows_2d", index({2, 3}, 4), [](auto& x, auto& i) { return x.index({i}); });
-  picks("index_columns", index({3}, 5), [](auto& x, auto& i) {
-    return x.index({torch::indexing::Slice(), i});
-  });
-  picks("index_pairs", index({4}, 4), [](auto& x, auto& i) {
-    return x.index({i, i});
-  });
+  picks("index_columns", index({3}, 5), [](auto& x, auto& i) { return x.index({torch::indexing::Slice(), i}); });
+  picks("index_pairs", index({4}, 4), [](auto& x, auto& i) { return x.index({i, i}); });
   picks("index_by_mask", index({4}, 4), [](auto& x, auto& i) { return x.index({i > 1}); });
   all.push_back({"index_apart", {ints({4, 3, 5}), index({2}, 4), index({2}, 5)}, [](const Tensors& t) {
                    return Tensors{t[0].index({t[1], torch::indexing::Slice(), t[2]})};

@@ -114,6 +114,12 @@ TEST(ExplainTest, ARuleOfYoursIsTried) {
   EXPECT_EQ(outputs(e), "f32[8, 4] P(sum)@a");
 }
 
+TEST(ExplainTest, AnyNumberOfOperandsGoTogether) {
+  const auto e = explained("cat", "[a=2]", std::vector<const char*>(200, "f32[4@a, 3]"), {{"dim", int64_t{1}}});
+  EXPECT_EQ(outputs(e), "f32[4@a, 600]");
+  EXPECT_EQ(e.bytes, 0);
+}
+
 // Every operator of the tables, called with too few operands and too many: an explanation or a sentence, no crash.
 TEST(ExplainTest, NoOperatorIsAskedForOperandsThatAreNotThere) {
   const Mesh mesh = parse_mesh("[a=2]");

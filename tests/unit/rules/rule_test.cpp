@@ -32,6 +32,9 @@ TEST(RuleTest, SaysWhatIsWrong) {
   EXPECT_EQ(problem("i -> i | reduce"), "the clause needs a factor");
   EXPECT_EQ(problem("i -> i | whole q"), "a clause names a factor that no operand has");
   EXPECT_EQ(problem("i -> i | linear 3"), "linear names an input that the rule does not have");
+  EXPECT_EQ(problem("i -> i | linear 0+-1"), "linear names an input that the rule does not have");
+  EXPECT_EQ(problem("i -> i | shape 99"), "shape names an input that the rule does not have");
+  EXPECT_EQ(problem("i -> i | when n=99999999999999999999"), "a number is too large");
   EXPECT_EQ(problem("i -> i | frobnicate i"),
             "a clause is reduce, whole, mask, linear, shape, when, or factor=argument");
   EXPECT_EQ(problem("i -> i extra, | x"), "a clause is reduce, whole, mask, linear, shape, when, or factor=argument");
@@ -53,7 +56,7 @@ TEST(RuleTest, AUsersRuleIsRefusedWithItsText) {
               "register_rule: a factor on one side only needs a clause\n"
               "  operator: mylib::op\n"
               "  rule: \"i k, k j -> i j\"\n"
-              "  at: character 0\n"
+              "  at: character 2\n"
               "  help: \"i k, k j -> i j | reduce k, linear 0 1\"");
   }
 }

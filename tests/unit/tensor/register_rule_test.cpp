@@ -1,0 +1,39 @@
+// Operators of one's own: a kernel for the CPU and a rule are enough.
+
+#include <gtest/gtest.h>
+#include <torch/library.h>
+#include <torch/torch.h>
+
+#include "sherd/sherd.h"
+
+namespace sherd::testing {
+namespace {
+
+using at::Tensor;
+
+TORCH_LIBRARY(sherd_rule_test, library) { library.def("ffn(Tensor x, Tensor w) -> Tensor"); }
+TORCH_LIBRARY_IMPL(sherd_rule_test, CPU, library) {
+  library.impl("ffn", [](const Tensor& x, const Tensor& w) { return x.mm(w); });
+}
+
+Tensor ffn(const Tensor& x, const Tensor& w) {
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("sherd_rule_test::ffn", "");
+  return op.typed<Tensor(const Tensor&, const Tensor&)>().call(x, w);
+}
+
+// It has no derivative: torch lets such operators through for the backends that it knows, and so must sherd.
+TEST(RegisterRuleTest, AnOperatorOfYoursIsShardedByItsRule) {
+  register_rule("sherd_rule_test::ffn", "b d, d f -> b f | reduce d");
+  spawn(2, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"tp"});
+    const Tensor x = torch::arange(12.).view({3, 4});
+    const Tensor w = torch::arange(8.).view({4, 2});
+    const ExplicitRedistribution nothing_moves;
+    const Tensor y = ffn(distribute_tensor(x, mesh, {Shard(1)}), distribute_tensor(w, mesh, {Shard(0)}));
+    EXPECT_EQ(to_string(y), "f32[3, 2] P(sum)@tp on [tp=2]");
+    EXPECT_TRUE(full_tensor(y).equal(x.mm(w)));
+  });
+}
+
+}  // namespace
+}  // namespace sherd::testing
