@@ -280,9 +280,9 @@ TEST_F(TensorErrorTest, AnInPlaceOperatorThatCannotKeepItsPlacements) {
   const ExplicitRedistribution scope_of_error;
   EXPECT_EQ(value_error([&] { part.relu_(); }),
             "relu_: would move data by itself\n"
-            "  operand 0: (R, P(sum)) -> (R, S(0)): reduce_scatter@tp 48 B\n"
+            "  operand 0: (R, P(sum)) -> (R, R): all_reduce@tp 96 B\n"
             "  and back: an in-place operator leaves its tensor where it was\n"
-            "  help: operand0 = sherd::redistribute(operand0, {Replicate(), Shard(0)}), or leave the "
+            "  help: operand0 = sherd::redistribute(operand0, {Replicate(), Replicate()}), or leave the "
             "ExplicitRedistribution scope");
   const Tensor rows = distributed({4, 6}, {Replicate(), Shard(0)});
   EXPECT_EQ(value_error([&] { rows.cumsum_(0); }),
