@@ -86,6 +86,7 @@ std::optional<BoundRule> scatter(const OpCall& call) {
     output.dims[d] = in[0].dims[d] = in[1].dims[d] = {builder.factor(shape[d])};
     if (has_source) in[2].dims[d] = output.dims[d];
   }
+  if (has_source) builder.rule.linear = {0b101};
   return builder.done();
 }
 
@@ -179,7 +180,8 @@ std::optional<BoundRule> index(const OpCall& call) {
   return builder.linear();
 }
 
-// index_put(self, indices, values, accumulate): dims that are not indexed are free.
+// index_put(self, indices, values, accumulate): dims that are not indexed are free. What is added up may come from
+// anywhere, self being Partial then.
 std::optional<BoundRule> index_put(const OpCall& call) {
   const size_t values = call.tensors.size() - 1;
   const auto indexed = read_indices(call, values - 1);
@@ -194,7 +196,20 @@ std::optional<BoundRule> index_put(const OpCall& call) {
     output.dims[d] = builder.rule.inputs[0].dims[d] = {builder.factor(shape[d])};
     dims.push_back(output.dims[d]);
   }
-  dims.insert(dims.begin() + static_cast<int64_t>(indexed->place), indexed->together.size(), DimFactors());
+  std::vector<DimFactors> together(indexed->together.size());
+  if (call.integer("accumulate", 0) != 0) {
+    for (size_t d = 0; d < together.size(); ++d) {
+      if (indexed->together[d] != 1) together[d] = {builder.factor(indexed->together[d], FactorKind::reduce)};
+    }
+    builder.rule.inputs[0].added = true;
+  }
+  for (size_t i = 1; i < values; ++i) {
+    const Dims& index = builder.shape(i);
+    for (size_t d = 1; d <= index.size() && builder.present(i); ++d) {
+      if (index[index.size() - d] != 1) builder.rule.inputs[i].dims[index.size() - d] = together[together.size() - d];
+    }
+  }
+  dims.insert(dims.begin() + static_cast<int64_t>(indexed->place), together.begin(), together.end());
   const Dims& put = builder.shape(values);
   for (size_t d = 1; d <= std::min(put.size(), dims.size()); ++d) {
     const DimFactors& factors = dims[dims.size() - d];

@@ -32,6 +32,10 @@ constexpr Accepted kAccepted[] = {
     {"batch_norm",             "(R, P(sum), P(sum))", "linear in weight and bias, but the saved mean is not Partial"},
     {"copy_in_place",          "(R, P(sum))",         "an in-place result stays where its tensor is"},
     {"cross_entropy",          "(S(0), S(0))",        "the mean counts the targets that are not ignored, on all ranks"},
+    {"group_norm",             "(R, P(sum), P(sum))", "linear in weight and bias, but mean and rstd are not Partial"},
+    {"index_by_mask",          "(P(sum), R)",         "how many rows a mask picks is not known beforehand"},
+    {"index_by_mask",          "(S(0), S(0))",        "how many rows a mask picks is not known beforehand"},
+    {"index_by_mask",          "(S(1), R)",           "how many rows a mask picks is not known beforehand"},
     {"item",                   "(P(sum))",            "a number is one for all ranks"},
     {"layer_norm",             "(R, P(sum), P(sum))", "linear in weight and bias, but mean and rstd are not Partial"},
     {"layer_norm_3d",          "(R, P(sum), P(sum))", "linear in weight and bias, but mean and rstd are not Partial"},
@@ -52,7 +56,7 @@ Tensors drawn_like(const Tensors& inputs, uint64_t seed) {
       result.push_back(torch::rand(input.sizes(), generator, input.options()).mul(8).sub(4));
     } else {
       const int64_t below = input.max().item<int64_t>() + 1;
-      result.push_back(torch::randint(below, input.sizes(), generator, input.options()));
+      result.push_back(torch::randperm(input.numel(), generator, input.options()).remainder(below).view(input.sizes()));
     }
   }
   return result;
