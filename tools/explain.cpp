@@ -14,7 +14,7 @@
 namespace sherd::tools {
 namespace {
 
-using json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 constexpr const char* kExamples =
     "  sherd explain mm \"f32[64, 32@tp]\" \"f32[32@tp, 16]\" --mesh \"[dp=2, tp=4]\"\n"
@@ -67,8 +67,8 @@ std::pair<std::string, ArgumentValue> parse_argument(const std::string& text) {
   return {text.substr(0, equals), parse_value(text, std::string_view(text).substr(equals + 1))};
 }
 
-json steps_json(const std::vector<Explanation::Step>& steps) {
-  json list = json::array();
+Json steps_json(const std::vector<Explanation::Step>& steps) {
+  Json list = Json::array();
   for (const Explanation::Step& step : steps) list.push_back({{"step", step.text}, {"bytes", step.bytes}});
   return list;
 }
@@ -87,14 +87,14 @@ const char* source_name(Explanation::Source source) {
   return "none";
 }
 
-json axes_json(const Explanation& e) {
-  json axes = json::array();
+Json axes_json(const Explanation& e) {
+  Json axes = Json::array();
   for (size_t i = 0; i < e.axes.size(); ++i) {
     const Explanation::Axis& axis = e.axes[i];
-    json one = {{"axis", e.mesh.axis_label(static_cast<int64_t>(i))},
-                {"factor", axis.factor.empty() ? json() : json(axis.factor)},
+    Json one = {{"axis", e.mesh.axis_label(static_cast<int64_t>(i))},
+                {"factor", axis.factor.empty() ? Json() : Json(axis.factor)},
                 {"partial_operands", axis.partial_operands},
-                {"output_is_part", json()}};
+                {"output_is_part", Json()}};
     if (axis.output_is_part) one["output_is_part"] = to_string(*axis.output_is_part);
     axes.push_back(std::move(one));
   }
@@ -102,26 +102,26 @@ json axes_json(const Explanation& e) {
 }
 
 void print_json(const Explanation& e) {
-  json factors = json::array();
+  Json factors = Json::array();
   for (const auto& factor : e.factors) {
     factors.push_back({{"name", factor.name}, {"size", factor.size}, {"kind", factor.kind}});
   }
-  json operands = json::array();
+  Json operands = Json::array();
   for (const auto& operand : e.operands) {
-    operands.push_back({{"tensor", operand.tensor ? json(to_string(*operand.tensor, e.mesh)) : json()},
+    operands.push_back({{"tensor", operand.tensor ? Json(to_string(*operand.tensor, e.mesh)) : Json()},
                         {"placements", to_string(operand.placements)},
                         {"steps", steps_json(operand.steps)},
                         {"back", steps_json(operand.back)}});
   }
-  json outputs = json::array();
+  Json outputs = Json::array();
   for (const auto& output : e.outputs) {
     outputs.push_back({{"tensor", to_string(output, e.mesh)}, {"placements", to_string(output.placements)}});
   }
-  const json whole = {{"operator", e.op},
+  const Json whole = {{"operator", e.op},
                       {"mesh", to_string(e.mesh)},
                       {"source", source_name(e.source)},
-                      {"rule", e.rule.empty() ? json() : json(e.rule)},
-                      {"bound", e.bound.empty() ? json() : json(e.bound)},
+                      {"rule", e.rule.empty() ? Json() : Json(e.rule)},
+                      {"bound", e.bound.empty() ? Json() : Json(e.bound)},
                       {"factors", factors},
                       {"axes", axes_json(e)},
                       {"operands", operands},
