@@ -112,7 +112,7 @@ struct Install {
     registrations().push_back(
         dispatcher.registerFallback(kKey, c10::KernelFunction::makeFromBoxedFunction<&fall_back>(), "sherd"));
   }
-} const install;
+} install;
 
 // Operators without a derivative go through, as they do for every other backend: torch has no such fallback for ours.
 TORCH_LIBRARY_IMPL(_, AutogradPrivateUse2, library) {
