@@ -8,7 +8,7 @@
 namespace sherd::detail {
 namespace {
 
-// One empty storage per device type: reading its pointer says what to call instead.
+// One empty storage per device: reading its pointer says what to call instead.
 const c10::Storage& storage_for(c10::Device device) {
   static const auto make = [](c10::Device where) {
     c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, where), nullptr, false);
@@ -17,13 +17,12 @@ const c10::Storage& storage_for(c10::Device device) {
         "  help: sherd::to_local(tensor) for this rank's part, sherd::full_tensor(tensor) for all of it");
     return storage;
   };
-  static const c10::Storage cpu = make(c10::Device(c10::DeviceType::CPU));
-  if (device.is_cpu()) return cpu;
-  thread_local std::vector<std::pair<c10::Device, c10::Storage>> others;
-  for (const auto& [where, storage] : others) {
+  // Each thread has its own: rank threads would all count the references of one.
+  thread_local std::vector<std::pair<c10::Device, c10::Storage>> known;
+  for (const auto& [where, storage] : known) {
     if (where == device) return storage;
   }
-  return others.emplace_back(device, make(device)).second;
+  return known.emplace_back(device, make(device)).second;
 }
 
 c10::DispatchKey dense_key(c10::Device device) {

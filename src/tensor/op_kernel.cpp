@@ -78,11 +78,14 @@ void OpKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, St
     execute_foreach(op, what, *stack);
     return;
   }
-  if (what.rewrite != nullptr && what.rewrite(op, *stack)) return;
   const PlanKey key = key_of(*this, what, *stack);
   ThreadCache& cache = thread_cache();
   OpPlan* plan = cache.find(key);
-  if (plan == nullptr) plan = miss(op, what, key, *stack);
+  if (plan == nullptr) {
+    // A call that was planned before was not rewritten then, and is not now.
+    if (what.rewrite != nullptr && what.rewrite(op, *stack)) return;
+    plan = miss(op, what, key, *stack);
+  }
   const UnderWay under_way(cache);
   execute(op, what, *plan, *stack);
 }

@@ -14,6 +14,9 @@
 
 namespace sherd::detail {
 
+/// The dispatch keys of an ordinary tensor on the CPU.
+extern const uint64_t plain_cpu_keys;
+
 /// Reads the arguments of a call: its key, and whether all its tensors are ready to be used as they are.
 class CallScan {
  public:
@@ -23,6 +26,8 @@ class CallScan {
     const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     DTensorMeta* meta = meta_of(impl);
     add_tensor(key, impl, meta);
+    const c10::TensorImpl* local = meta == nullptr ? impl : meta->local.unsafeGetTensorImpl();
+    other_keys |= local->key_set().raw_repr() ^ plain_cpu_keys;
     if (meta == nullptr) return;
     if (meta->origin) ready = false;
     if (grad_ && !meta->leaf_is_settled) hook_leaf(tensor);
@@ -45,6 +50,7 @@ class CallScan {
 
   PlanKey key;
   bool ready = true;
+  uint64_t other_keys = 0;  // in which the keys of local tensors differ from those of an ordinary one
 
  private:
   const bool grad_;
@@ -123,26 +129,35 @@ class TypedOpKernel<Op, Return(First, Rest...)> final : public c10::OperatorKern
           general_, op_, keys, std::forward<First>(first), std::forward<Rest>(rest)...);
     }
     const UnderWay under_way(cache);
-    return run(*plan, std::make_index_sequence<sizeof...(Rest)>(), first, rest...);
+    return run(*plan, scan.other_keys == 0, std::make_index_sequence<sizeof...(Rest)>(), first, rest...);
   }
 
  private:
+  // The operator on local tensors. Ordinary ones on the CPU need not ask the dispatcher which kernel is theirs.
+  template <class... Locals>
+  static decltype(auto) call_local(bool plain, Locals&&... locals) {
+    return plain ? Op::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), std::forward<Locals>(locals)...)
+                 : Op::call(std::forward<Locals>(locals)...);
+  }
+
   template <size_t... I>
-  Return run(OpPlan& plan, std::index_sequence<I...>, First first, Rest... rest) {
+  Return run(OpPlan& plan, bool plain, std::index_sequence<I...>, First first, Rest... rest) {
     if constexpr (std::is_same_v<Return, at::Tensor&>) {
       at::Tensor& local = local_argument(plan, 0, first);
-      Op::call(local, local_argument(plan, I + 1, rest)...);
+      call_local(plain, local, local_argument(plan, I + 1, rest)...);
       note_write(local, *plan.mesh);
       return first;
     } else if constexpr (std::is_same_v<Return, at::Tensor>) {
-      const at::Tensor local = Op::call(local_argument(plan, 0, first), local_argument(plan, I + 1, rest)...);
-      at::Tensor result = wrap(spec_of_result(kernel_->info(op_), plan, local, 0, 0), local);
+      at::Tensor local = call_local(plain, local_argument(plan, 0, first), local_argument(plan, I + 1, rest)...);
+      const SpecPtr& spec = spec_of_result(kernel_->info(op_), plan, local, 0, 0);
+      at::Tensor result = wrap(spec, std::move(local));
       if constexpr (std::is_same_v<First, const at::Tensor&>) {
         if (plan.is_view) meta_of(result)->is_cut = cuts(first, result);
       }
       return result;
     } else {
-      const auto locals = Op::call(local_argument(plan, 0, first), local_argument(plan, I + 1, rest)...);
+      const Return locals =
+          call_local(plain, local_argument(plan, 0, first), local_argument(plan, I + 1, rest)...);
       return wrap_all(plan, locals, std::make_index_sequence<std::tuple_size_v<Return>>());
     }
   }

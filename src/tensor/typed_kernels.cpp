@@ -17,6 +17,7 @@
 #include <ATen/ops/detach_ops.h>
 #include <ATen/ops/div_ops.h>
 #include <ATen/ops/exp_ops.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/expand_ops.h>
 #include <ATen/ops/fill_ops.h>
 #include <ATen/ops/gelu_backward_ops.h>
@@ -56,6 +57,9 @@
 #include "tensor/typed_kernel.h"
 
 namespace sherd::detail {
+
+const uint64_t plain_cpu_keys = at::empty({0}).key_set().raw_repr();
+
 namespace {
 
 template <class Op>
