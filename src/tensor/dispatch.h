@@ -11,6 +11,9 @@ namespace sherd::detail {
 /// Runs the call on the stack by its plan.
 void execute(const c10::OperatorHandle& op, const OpInfo& info, OpPlan& plan, torch::jit::Stack& stack);
 
+/// The same on a rank outside the mesh, which has a part of nothing.
+void execute_outside(const c10::OperatorHandle& op, const OpInfo& info, OpPlan& plan, torch::jit::Stack& stack);
+
 /// The spec of an operator's k-th tensor of its i-th result. Throws where the local result is not what the rule says.
 const SpecPtr& find_spec(const OpInfo& info, OpPlan& plan, const at::Tensor& local, size_t i, size_t k);
 inline const SpecPtr& spec_of_result(const OpInfo& info, OpPlan& plan, const at::Tensor& local, size_t i, size_t k) {

@@ -326,51 +326,6 @@ class Execution {
   int64_t viewed_numel_ = 0;  // of what a view is a view of
 };
 
-// A rank outside the mesh computes nothing. It needs the sizes of the results, which the operator gives on tensors
-// without data.
-void execute_outside(const c10::OperatorHandle& op, const OpInfo& info, OpPlan& plan, Stack& stack) {
-  const size_t base = stack.size() - info.arguments.size();
-  std::vector<std::pair<size_t, Tensor>> written;
-  const auto shape_of = [](const Tensor& tensor) {
-    return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kMeta));
-  };
-  for (size_t i = 0; i < info.arguments.size(); ++i) {
-    c10::IValue& value = stack[base + i];
-    if (value.isTensor() && value.toTensor().defined()) {
-      if (info.arguments[i].written) written.emplace_back(i, value.toTensor());
-      value = shape_of(value.toTensor());
-    } else if (value.isTensorList()) {
-      c10::List<Tensor> list;
-      for (const Tensor& tensor : value.toTensorVector()) list.push_back(tensor.defined() ? shape_of(tensor) : tensor);
-      value = std::move(list);
-    }
-  }
-  op.callBoxed(stack);
-  const size_t count = info.return_of.size();
-  for (size_t i = 0; i < count; ++i) {
-    c10::IValue& value = stack[stack.size() - count + i];
-    const OutputPlan& output = plan.outputs[std::min(i, plan.outputs.size() - 1)];
-    const auto empty = [&](const Tensor& shape) {
-      const Tensor local = at::empty({0}, shape.options().device(plan.mesh->device()));
-      return wrap(intern_spec(*plan.mesh, output.placements, shape.sizes().vec(), shape.strides().vec()), local);
-    };
-    bool returned = false;
-    for (const auto& [argument, tensor] : written) {
-      if (static_cast<int>(argument) != info.return_of[i]) continue;
-      value = tensor;
-      returned = true;
-    }
-    if (returned) continue;
-    if (value.isTensor() && value.toTensor().defined()) {
-      value = empty(value.toTensor());
-    } else if (value.isTensorList()) {
-      c10::List<Tensor> list;
-      for (const Tensor& tensor : value.toTensorVector()) list.push_back(empty(tensor));
-      value = std::move(list);
-    }
-  }
-}
-
 }  // namespace
 
 void execute(const c10::OperatorHandle& op, const OpInfo& info, OpPlan& plan, Stack& stack) {

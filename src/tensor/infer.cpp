@@ -37,9 +37,9 @@ Geometry geometry_of(const Tensor& tensor) {
 
 }  // namespace
 
-std::optional<std::vector<std::vector<Geometry>>> infer_results(const c10::OperatorHandle& op, const OpInfo& info,
-                                                                const torch::jit::Stack& stack) {
-  if (info.writes || !op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) return std::nullopt;
+std::optional<torch::jit::Stack> run_without_data(const c10::OperatorHandle& op, const OpInfo& info,
+                                                  const torch::jit::Stack& stack) {
+  if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) return std::nullopt;
   torch::jit::Stack copy;
   for (size_t i = stack.size() - info.arguments.size(); i < stack.size(); ++i) copy.push_back(without_data(stack[i]));
   try {
@@ -47,8 +47,16 @@ std::optional<std::vector<std::vector<Geometry>>> infer_results(const c10::Opera
   } catch (const std::exception&) {
     return std::nullopt;  // the call itself will say what is wrong, if anything is
   }
+  return copy;
+}
+
+std::optional<std::vector<std::vector<Geometry>>> infer_results(const c10::OperatorHandle& op, const OpInfo& info,
+                                                                const torch::jit::Stack& stack) {
+  if (info.writes) return std::nullopt;
+  const auto shapes = run_without_data(op, info, stack);
+  if (!shapes) return std::nullopt;
   std::vector<std::vector<Geometry>> results;
-  for (const c10::IValue& value : copy) {
+  for (const c10::IValue& value : *shapes) {
     auto& tensors = results.emplace_back();
     if (value.isTensor()) {
       if (value.toTensor().defined() && !value.toTensor().is_meta()) return std::nullopt;

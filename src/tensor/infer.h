@@ -16,6 +16,11 @@ struct Geometry {
   Dims strides;
 };
 
+/// The results of the call on the stack, as tensors without data; nothing where the operator cannot tell without data,
+/// or refuses the call.
+std::optional<torch::jit::Stack> run_without_data(const c10::OperatorHandle& op, const OpInfo& info,
+                                                  const torch::jit::Stack& stack);
+
 /// Per result of the operator its tensors, one or, for a list, several; nothing where the operator cannot tell without
 /// data, or refuses the call.
 std::optional<std::vector<std::vector<Geometry>>> infer_results(const c10::OperatorHandle& op, const OpInfo& info,

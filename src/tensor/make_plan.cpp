@@ -127,8 +127,8 @@ class PlanMaker {
     if (plan_->no_rule) note_missing_rule();
     plan_->is_view = info_.is_view;
     plan_->direct = mesh_.coordinate() && !plan_->any_moves && plan_->kernel == nullptr && !plan_->pads &&
-                    !plan_->broadcasts && !plan_->writes_back && !info_.has_out &&
-                    !info_.reads_strides && !info_.is_inplace_view;
+                    !plan_->broadcasts && !plan_->writes_back && !info_.has_out && !info_.reads_strides &&
+                    !info_.is_inplace_view;
     return std::move(plan_);
   }
 

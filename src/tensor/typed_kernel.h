@@ -156,8 +156,7 @@ class TypedOpKernel<Op, Return(First, Rest...)> final : public c10::OperatorKern
       }
       return result;
     } else {
-      const Return locals =
-          call_local(plain, local_argument(plan, 0, first), local_argument(plan, I + 1, rest)...);
+      const Return locals = call_local(plain, local_argument(plan, 0, first), local_argument(plan, I + 1, rest)...);
       return wrap_all(plan, locals, std::make_index_sequence<std::tuple_size_v<Return>>());
     }
   }

@@ -16,8 +16,8 @@
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/detach_ops.h>
 #include <ATen/ops/div_ops.h>
-#include <ATen/ops/exp_ops.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/exp_ops.h>
 #include <ATen/ops/expand_ops.h>
 #include <ATen/ops/fill_ops.h>
 #include <ATen/ops/gelu_backward_ops.h>

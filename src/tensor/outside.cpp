@@ -1,0 +1,97 @@
+// A rank outside the mesh computes nothing. It needs the sizes and dtypes of the results, which operators give on
+// tensors without data.
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include "tensor/dispatch.h"
+#include "tensor/infer.h"
+#include "tensor/meta.h"
+
+namespace sherd::detail {
+namespace {
+
+using at::Tensor;
+using torch::jit::Stack;
+
+// For operators that want data: zeros, one element of memory each.
+Tensor of_zeros(const Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  const auto options = tensor.options().device(c10::kCPU).requires_grad(false);
+  return at::zeros(std::vector<int64_t>(static_cast<size_t>(tensor.dim()), 1), options).expand(tensor.sizes());
+}
+
+Stack run_on_zeros(const c10::OperatorHandle& op, const OpInfo& info, const Stack& stack) {
+  Stack copy(stack.end() - static_cast<int64_t>(info.arguments.size()), stack.end());
+  for (c10::IValue& value : copy) {
+    if (value.isTensor()) {
+      value = of_zeros(value.toTensor());
+    } else if (value.isTensorList()) {
+      c10::List<Tensor> list;
+      for (const Tensor& tensor : value.toTensorVector()) list.push_back(of_zeros(tensor));
+      value = std::move(list);
+    } else if (value.isOptionalTensorList()) {
+      c10::List<std::optional<Tensor>> list;
+      for (const c10::IValue& element : value.toListRef()) {
+        list.push_back(element.isTensor() ? std::optional(of_zeros(element.toTensor())) : std::nullopt);
+      }
+      value = std::move(list);
+    } else if (value.isDevice()) {
+      value = c10::Device(c10::kCPU);
+    }
+  }
+  op.callBoxed(copy);
+  return copy;
+}
+
+// A tensor of the result's size of which this rank has nothing.
+Tensor nothing_of(const Tensor& result, const OpPlan& plan, const OutputPlan& output) {
+  if (!result.defined()) return result;
+  const Tensor local = at::empty({0}, result.options().device(plan.mesh->device()));
+  return wrap(intern_spec(*plan.mesh, output.placements, result.sizes().vec(), result.strides().vec()), local);
+}
+
+// In place and out=: the tensors are what they were, but for their shape where that is all that changes.
+void keep_written(const c10::OperatorHandle& op, const OpInfo& info, const OpPlan& plan, Stack& stack) {
+  const size_t base = stack.size() - info.arguments.size();
+  std::vector<c10::IValue> results;
+  for (const int argument : info.return_of) {
+    results.push_back(argument >= 0 ? stack[base + static_cast<size_t>(argument)] : c10::IValue());
+  }
+  if (info.is_inplace_view && !results.empty()) {
+    const Tensor self = results.front().toTensor();
+    if (const auto shapes = run_without_data(op, info, stack)) {
+      const Tensor now = nothing_of(shapes->front().toTensor(), plan, plan.outputs.front());
+      meta_of(self)->spec = meta_of(now)->spec;
+      self.unsafeGetTensorImpl()->set_sizes_and_strides(now.sizes(), now.strides());
+    }
+  }
+  torch::jit::drop(stack, info.arguments.size());
+  for (c10::IValue& result : results) stack.push_back(std::move(result));
+}
+
+}  // namespace
+
+void execute_outside(const c10::OperatorHandle& op, const OpInfo& info, OpPlan& plan, Stack& stack) {
+  if (info.writes) {
+    keep_written(op, info, plan, stack);
+    return;
+  }
+  auto shapes = run_without_data(op, info, stack);
+  Stack results = shapes ? std::move(*shapes) : run_on_zeros(op, info, stack);
+  torch::jit::drop(stack, info.arguments.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    const OutputPlan& output = plan.outputs[std::min(i, plan.outputs.size() - 1)];
+    c10::IValue& value = results[i];
+    if (value.isTensor()) {
+      value = nothing_of(value.toTensor(), plan, output);
+    } else if (value.isTensorList()) {
+      c10::List<Tensor> list;
+      for (const Tensor& tensor : value.toTensorVector()) list.push_back(nothing_of(tensor, plan, output));
+      value = std::move(list);
+    }
+    stack.push_back(std::move(value));
+  }
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,226 @@
+// What a DTensor promises beside the operators: its edges, its gradients, its leaves, ranks outside its mesh.
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "sherd/sherd.h"
+
+namespace sherd::testing {
+namespace {
+
+using at::Tensor;
+
+Tensor numbers(at::IntArrayRef shape) {
+  return torch::arange(c10::multiply_integers(shape), torch::kDouble).remainder(7).sub(3).view(shape);
+}
+
+// Runs the body on the ranks of a mesh of that shape.
+void on_mesh(std::vector<int64_t> shape, const std::function<void(const DeviceMesh&)>& body) {
+  spawn(static_cast<int>(c10::multiply_integers(shape)), [&](World&) {
+    const std::vector<std::string> names{"a", "b", "c"};
+    body(init_device_mesh("cpu", shape, {names.begin(), names.begin() + static_cast<int64_t>(shape.size())}));
+  });
+}
+
+TEST(FromLocalTest, UnevenPartsAreFound) {
+  on_mesh({3}, [](const DeviceMesh& mesh) {
+    const int64_t rank = mesh.coordinate()->at(0);
+    const Tensor whole = numbers({5, 2});
+    const std::vector<int64_t> chunks{2, 2, 1};
+    const Tensor chunked = from_local(whole.narrow(0, 2 * rank, chunks[static_cast<size_t>(rank)]), mesh, {Shard(0)});
+    EXPECT_EQ(to_string(chunked), "f64[5@a, 2] on [a=3]");
+    EXPECT_TRUE(full_tensor(chunked).equal(whole));
+    const std::vector<int64_t> begins{0, 1, 4};
+    const std::vector<int64_t> rows{1, 3, 1};
+    const auto at = static_cast<size_t>(rank);
+    const Tensor ragged = from_local(whole.narrow(0, begins[at], rows[at]), mesh, {Shard(0)});
+    EXPECT_TRUE(full_tensor(ragged).equal(whole));
+    EXPECT_EQ(placements_of(ragged), Placements{Ragged(0, {0, 1, 4, 5})});
+  });
+}
+
+TEST(FromLocalTest, GradientsComeBackToTheLocalTensor) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const double rank = static_cast<double>(mesh.coordinate()->at(0));
+    const Tensor local = torch::full({2, 2}, rank + 1, torch::kDouble).requires_grad_();
+    const Tensor x = from_local(local, mesh, {Shard(0)});
+    (x * numbers({4, 2})).sum().backward();
+    EXPECT_TRUE(local.grad().equal(numbers({4, 2}).narrow(0, 2 * mesh.coordinate()->at(0), 2)));
+  });
+}
+
+TEST(FromLocalTest, ACheckGivesReplicasTheDataOfTheFirst) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const Tensor local = torch::full({3}, mesh.coordinate()->at(0));
+    EXPECT_TRUE(
+        to_local(from_local(local, mesh, {Replicate()}, {.check = true})).equal(torch::zeros({3}, torch::kLong)));
+  });
+}
+
+TEST(ToLocalTest, SharesMemoryWithTheTensor) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const Tensor x = zeros({4, 2}, mesh, {Shard(0)});
+    to_local(x).fill_(1);
+    EXPECT_EQ(x.sum().item<double>(), 8);
+  });
+}
+
+TEST(GradientTest, ALeafsGradientHasTheLeafsPlacements) {
+  on_mesh({2, 2}, [](const DeviceMesh& mesh) {
+    const Tensor w = distribute_tensor(numbers({4, 6}), mesh, {Shard(0), Replicate()}).requires_grad_();
+    const Tensor x = distribute_tensor(numbers({3, 6}), mesh, {Replicate(), Shard(1)});
+    for (int pass = 1; pass <= 2; ++pass) {
+      torch::linear(x, w).square().sum().backward();
+      EXPECT_EQ(placements_of(w.grad()), placements_of(w));
+    }
+    const Tensor dense = numbers({4, 6}).requires_grad_();
+    (2 * torch::linear(numbers({3, 6}), dense).square().sum()).backward();
+    EXPECT_TRUE(torch::allclose(full_tensor(w.grad()), dense.grad()));
+  });
+}
+
+TEST(GradientTest, RedistributionCanBeDifferentiatedThreeTimes) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const auto third = [](const Tensor& x, const std::function<Tensor(const Tensor&)>& move) {
+      Tensor y = move(x).pow(4).sum();
+      for (int i = 0; i < 3; ++i) y = torch::autograd::grad({y}, {x}, {}, true, true)[0].sum();
+      return torch::autograd::grad({y}, {x})[0];
+    };
+    const Tensor dense = numbers({4, 3}).requires_grad_();
+    const Tensor expected = third(dense, [](const Tensor& x) { return x; });
+    const Tensor x = distribute_tensor(numbers({4, 3}), mesh, {Shard(0)}).requires_grad_();
+    const Tensor got =
+        third(x, [](const Tensor& y) { return redistribute(redistribute(y, {Shard(1)}), {Replicate()}); });
+    EXPECT_TRUE(torch::allclose(full_tensor(got), expected));
+  });
+}
+
+TEST(GradientTest, FullTensorAndToLocalCanBeDifferentiatedTwice) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const Tensor x = distribute_tensor(numbers({4, 3}), mesh, {Shard(0)}).requires_grad_();
+    const Tensor once = torch::autograd::grad({full_tensor(x).pow(3).sum()}, {x}, {}, true, true)[0];
+    const Tensor twice = torch::autograd::grad({once.sum()}, {x})[0];
+    EXPECT_TRUE(torch::allclose(full_tensor(twice), 6 * numbers({4, 3})));
+    const Tensor local = torch::autograd::grad({to_local(x).pow(2).sum()}, {x})[0];
+    EXPECT_TRUE(torch::allclose(full_tensor(local), 2 * numbers({4, 3})));
+  });
+}
+
+TEST(PartialTest, ValuesAreReadAndWrittenWhole) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const auto partial = [&] { return ones({4, 3}, mesh, {Shard(0)}).sum(0); };
+    EXPECT_EQ(placements_of(partial()), Placements{Partial()});
+    EXPECT_EQ(partial().sum().item<double>(), 12);
+    EXPECT_TRUE(full_tensor(partial().fill_(2)).equal(torch::full({3}, 2.F)));
+    EXPECT_TRUE(full_tensor(partial().zero_()).equal(torch::zeros({3})));
+    EXPECT_TRUE(full_tensor(partial().copy_(torch::arange(3.))).equal(torch::arange(3.)));
+    EXPECT_TRUE(full_tensor(partial() > 3).all().item<bool>());
+    EXPECT_EQ(full_tensor((ones({4, 3}, mesh, {Shard(0)}) > 0).any(0).sum()).item<int64_t>(), 3);
+  });
+}
+
+TEST(OutsideTest, ARankOutsideTheMeshComputesNothing) {
+  spawn(3, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"a"});
+    const Tensor x = distribute_tensor(numbers({4, 3}), mesh, {Shard(0)}, {.source = std::nullopt}).requires_grad_();
+    const Tensor y = (x.mm(numbers({3, 2})) + 1).relu();
+    y.sum().backward();
+    EXPECT_EQ(y.sizes(), (std::vector<int64_t>{4, 2}));
+    EXPECT_EQ(to_local(x).numel(), world.rank() == 2 ? 0 : 6);
+    if (world.rank() < 2) {
+      EXPECT_TRUE(torch::allclose(full_tensor(y), (numbers({4, 3}).mm(numbers({3, 2})) + 1).relu()));
+    }
+  });
+}
+
+TEST(DtypeTest, OperatorsKeepTheirDtypes) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    for (const auto dtype : {torch::kFloat, torch::kHalf, torch::kBFloat16, torch::kLong, torch::kComplexDouble}) {
+      const Tensor dense = numbers({4, 3}).to(dtype);
+      const Tensor x = distribute_tensor(dense, mesh, {Shard(0)});
+      const auto check = [&](const Tensor& got, const Tensor& expected) {
+        EXPECT_EQ(got.scalar_type(), expected.scalar_type());
+        EXPECT_TRUE(torch::allclose(full_tensor(got), expected)) << dtype;
+      };
+      check(x + x, dense + dense);
+      check(x.sum(0), dense.sum(0));
+      check(x.t().mm(x), dense.t().mm(dense));
+      check(x.slice(0, 1, 3), dense.slice(0, 1, 3));
+      check(x.to(torch::kComplexFloat), dense.to(torch::kComplexFloat));
+      if (dtype != torch::kComplexDouble) check(x.amax(0), dense.amax(0));
+    }
+    const Tensor z = distribute_tensor(torch::complex(numbers({4, 3}), numbers({4, 3}) * 2), mesh, {Shard(0)});
+    EXPECT_TRUE(torch::allclose(at::imag(full_tensor(z.conj() * z)), torch::zeros({4, 3}, torch::kDouble)));
+  });
+}
+
+TEST(RandomTest, ReplicasAgreeOnWhatIsDropped) {
+  on_mesh({2, 2}, [](const DeviceMesh& mesh) {
+    const Tensor x = ones({8, 16}, mesh, {Shard(0), Replicate()});
+    const Tensor local = to_local(torch::dropout(x, 0.5, true));
+    EXPECT_TRUE(((local == 0) | (local == 2)).all().item<bool>());
+    const Tensor seen = local.clone();
+    broadcast(mesh.group("b"), seen, 0).wait();
+    EXPECT_TRUE(seen.equal(local));
+    EXPECT_GT((local == 0).sum().item<int64_t>(), 0);
+  });
+}
+
+TEST(InferenceTest, ViewsAndWritesWorkWithoutVersionCounters) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const c10::InferenceMode inference;
+    const Tensor x = distribute_tensor(numbers({4, 3}), mesh, {Shard(0)});
+    const Tensor row = x.select(0, 3);
+    x.mul_(2);
+    EXPECT_TRUE(full_tensor(row).equal(numbers({4, 3})[3] * 2));
+    row.fill_(9);
+    EXPECT_EQ(full_tensor(x)[3][0].item<double>(), 9);
+  });
+}
+
+TEST(OptimizerTest, EveryOptimizerStepsAsOnOneDevice) {
+  using Make = std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<Tensor>)>;
+  const std::vector<Make> makers{
+      [](auto p) { return std::make_unique<torch::optim::SGD>(p, torch::optim::SGDOptions(0.1).momentum(0.9)); },
+      [](auto p) { return std::make_unique<torch::optim::Adam>(p, torch::optim::AdamOptions(0.1).amsgrad(true)); },
+      [](auto p) { return std::make_unique<torch::optim::AdamW>(p, torch::optim::AdamWOptions(0.1)); },
+      [](auto p) { return std::make_unique<torch::optim::RMSprop>(p, torch::optim::RMSpropOptions(0.1)); },
+      [](auto p) { return std::make_unique<torch::optim::Adagrad>(p, torch::optim::AdagradOptions(0.1)); }};
+  on_mesh({2}, [&](const DeviceMesh& mesh) {
+    for (const Make& make : makers) {
+      const auto train = [&](const Tensor& w) {
+        const auto optimizer = make({w});
+        for (int i = 0; i < 3; ++i) {
+          optimizer->zero_grad();
+          torch::linear(numbers({5, 3}), w).square().mean().backward();
+          torch::nn::utils::clip_grad_norm_({w}, 1.0);
+          optimizer->step();
+        }
+        return w.detach();
+      };
+      const Tensor expected = train(numbers({4, 3}).requires_grad_());
+      const Tensor got = train(distribute_tensor(numbers({4, 3}), mesh, {Shard(0)}).requires_grad_());
+      EXPECT_TRUE(torch::allclose(full_tensor(got), expected));
+    }
+  });
+}
+
+TEST(PrintTest, ShowsShapeMeshAndPlacements) {
+  on_mesh({2, 2}, [](const DeviceMesh& mesh) {
+    EXPECT_EQ(to_string(zeros({8, 6}, mesh, {Shard(0), Shard(1)})), "f32[8@a, 6@b] on [a=2, b=2]");
+    EXPECT_EQ(to_string(torch::zeros({8, 6})), "f32[8, 6]");
+  });
+}
+
+TEST(FactoryTest, PartsAreThoseOfTheWhole) {
+  on_mesh({3}, [](const DeviceMesh& mesh) {
+    EXPECT_TRUE(full_tensor(arange(1, 11, 2, mesh, {Shard(0)})).equal(torch::arange(1, 11, 2)));
+    EXPECT_TRUE(
+        full_tensor(full({4, 2}, 3, mesh, {Shard(0)}, torch::kLong)).equal(torch::full({4, 2}, 3, torch::kLong)));
+    const Tensor drawn = full_tensor(randn({64}, mesh, {Shard(0)}));
+    EXPECT_GT(drawn.std().item<double>(), 0.5);
+  });
+}
+
+}  // namespace
+}  // namespace sherd::testing
