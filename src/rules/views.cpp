@@ -363,8 +363,7 @@ std::optional<BoundRule> cat(const OpCall& call) {
     }
     made = true;
   }
-  builder.rule.linear = {(uint64_t{1} << call.tensors.size()) - 1};
-  if (call.tensors.size() > 60) builder.rule.linear.clear();
+  if (call.tensors.size() <= 60) builder.rule.linear = {(uint64_t{1} << call.tensors.size()) - 1};
   return std::move(builder.rule);
 }
 
