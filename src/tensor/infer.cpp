@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty_strided.h>
 
+#include "tensor/spec.h"
+
 namespace sherd::detail {
 namespace {
 
@@ -35,6 +37,23 @@ Geometry geometry_of(const Tensor& tensor) {
   return {true, tensor.sizes().vec(), tensor.strides().vec()};
 }
 
+// Element by element on tensors of one size, such as relu, which knows nothing without data.
+std::optional<std::vector<std::vector<Geometry>>> infer_elementwise(const OpInfo& info,
+                                                                    const torch::jit::Stack& stack) {
+  if (!info.is_pointwise || info.return_of.size() != 1) return std::nullopt;
+  std::optional<Geometry> result;
+  for (size_t i = stack.size() - info.arguments.size(); i < stack.size(); ++i) {
+    if (!stack[i].isTensor() || !stack[i].toTensor().defined()) continue;
+    const Tensor& tensor = stack[i].toTensor();
+    if (result && tensor.sizes() != at::IntArrayRef(result->sizes)) return std::nullopt;
+    if (result) continue;
+    result = geometry_of(tensor);
+    if (!tensor.is_non_overlapping_and_dense()) result->strides = contiguous_strides(result->sizes);
+  }
+  if (!result) return std::nullopt;
+  return std::vector<std::vector<Geometry>>{{*result}};
+}
+
 }  // namespace
 
 std::optional<torch::jit::Stack> run_without_data(const c10::OperatorHandle& op, const OpInfo& info,
@@ -54,7 +73,7 @@ std::optional<std::vector<std::vector<Geometry>>> infer_results(const c10::Opera
                                                                 const torch::jit::Stack& stack) {
   if (info.writes) return std::nullopt;
   const auto shapes = run_without_data(op, info, stack);
-  if (!shapes) return std::nullopt;
+  if (!shapes) return infer_elementwise(info, stack);
   std::vector<std::vector<Geometry>> results;
   for (const c10::IValue& value : *shapes) {
     auto& tensors = results.emplace_back();
