@@ -2,27 +2,54 @@
 
 #include <c10/core/StorageImpl.h>
 
+#include <deque>
+
 #include "comm/call.h"
 #include "comm/errors.h"
 
 namespace sherd::detail {
 namespace {
 
-// One empty storage per device: reading its pointer says what to call instead.
-const c10::Storage& storage_for(c10::Device device) {
-  static const auto make = [](c10::Device where) {
-    c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, where), nullptr, false);
-    storage.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
-        "data_ptr: this tensor is distributed, its data is in pieces on several ranks\n"
-        "  help: sherd::to_local(tensor) for this rank's part, sherd::full_tensor(tensor) for all of it");
+c10::Storage make_storage(c10::Device device) {
+  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, device), nullptr, false);
+  storage.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
+      "data_ptr: this tensor is distributed, its data is in pieces on several ranks\n"
+      "  help: sherd::to_local(tensor) for this rank's part, sherd::full_tensor(tensor) for all of it");
+  return storage;
+}
+
+// One empty storage per thread and device: reading its pointer says what to call instead. Rank threads have their own,
+// for they would all count the references of one.
+struct Storages {
+  std::deque<std::pair<c10::Device, c10::Storage>> known;
+  const c10::Storage* last = nullptr;  // of the device asked for last
+  c10::Device last_device{c10::kMeta};
+
+  Storages() = default;
+  Storages(const Storages&) = delete;
+  Storages& operator=(const Storages&) = delete;
+  ~Storages();
+};
+[[gnu::tls_model("initial-exec")]] thread_local Storages* storages = nullptr;
+
+Storages::~Storages() { storages = nullptr; }
+
+const c10::Storage& find_storage(c10::Device device) {
+  thread_local Storages all;
+  storages = &all;
+  for (const auto& [where, storage] : all.known) {
+    if (where != device) continue;
+    all.last = &storage;
+    all.last_device = device;
     return storage;
-  };
-  // Each thread has its own: rank threads would all count the references of one.
-  thread_local std::vector<std::pair<c10::Device, c10::Storage>> known;
-  for (const auto& [where, storage] : known) {
-    if (where == device) return storage;
   }
-  return known.emplace_back(device, make(device)).second;
+  all.known.emplace_back(device, make_storage(device));
+  return find_storage(device);
+}
+
+const c10::Storage& storage_for(c10::Device device) {
+  if (storages != nullptr && storages->last_device == device) return *storages->last;
+  return find_storage(device);
 }
 
 c10::DispatchKey dense_key(c10::Device device) {

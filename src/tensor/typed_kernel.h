@@ -20,7 +20,7 @@ extern const uint64_t plain_cpu_keys;
 /// Reads the arguments of a call: its key, and whether all its tensors are ready to be used as they are.
 class CallScan {
  public:
-  CallScan(const OpKernel* kernel, bool grad) : grad_(grad) { key.add(reinterpret_cast<uint64_t>(kernel)); }
+  explicit CallScan(const OpKernel* kernel) { key.add(reinterpret_cast<uint64_t>(kernel)); }
 
   void operator()(const at::Tensor& tensor) {
     const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
@@ -30,7 +30,7 @@ class CallScan {
     other_keys |= local->key_set().raw_repr() ^ plain_cpu_keys;
     if (meta == nullptr) return;
     if (meta->origin) ready = false;
-    if (grad_ && !meta->leaf_is_settled) hook_leaf(tensor);
+    if (!meta->leaf_is_settled && impl->autograd_meta() != nullptr && c10::GradMode::is_enabled()) hook_leaf(tensor);
   }
   void operator()(const std::optional<at::Tensor>& tensor) {
     if (tensor.has_value()) {
@@ -51,9 +51,6 @@ class CallScan {
   PlanKey key;
   bool ready = true;
   uint64_t other_keys = 0;  // in which the keys of local tensors differ from those of an ordinary one
-
- private:
-  const bool grad_;
 };
 
 /// The local tensors of a list, while the call lasts.
@@ -119,7 +116,7 @@ class TypedOpKernel<Op, Return(First, Rest...)> final : public c10::OperatorKern
   }
 
   Return operator()(c10::DispatchKeySet keys, First first, Rest... rest) {
-    CallScan scan(kernel_, c10::GradMode::is_enabled());
+    CallScan scan(kernel_);
     scan(first);
     (scan(rest), ...);
     ThreadCache& cache = thread_cache();
@@ -149,7 +146,7 @@ class TypedOpKernel<Op, Return(First, Rest...)> final : public c10::OperatorKern
       return first;
     } else if constexpr (std::is_same_v<Return, at::Tensor>) {
       at::Tensor local = call_local(plain, local_argument(plan, 0, first), local_argument(plan, I + 1, rest)...);
-      const SpecPtr& spec = spec_of_result(kernel_->info(op_), plan, local, 0, 0);
+      const SpecPtr& spec = spec_of(plan, local, 0);
       at::Tensor result = wrap(spec, std::move(local));
       if constexpr (std::is_same_v<First, const at::Tensor&>) {
         if (plan.is_view) meta_of(result)->is_cut = cuts(first, result);
@@ -181,7 +178,11 @@ class TypedOpKernel<Op, Return(First, Rest...)> final : public c10::OperatorKern
     return Return{wrap_one(plan, std::get<I>(locals), I)...};
   }
   at::Tensor wrap_one(OpPlan& plan, const at::Tensor& local, size_t i) {
-    return local.defined() ? wrap(spec_of_result(kernel_->info(op_), plan, local, i, 0), local) : local;
+    return local.defined() ? wrap(spec_of(plan, local, i), local) : local;
+  }
+  const SpecPtr& spec_of(OpPlan& plan, const at::Tensor& local, size_t i) {
+    const OutputPlan& output = plan.outputs[std::min(i, plan.outputs.size() - 1)];
+    return output.checked ? output.known.front() : find_spec(kernel_->info(op_), plan, local, i, 0);
   }
 
   const c10::OperatorHandle op_;
