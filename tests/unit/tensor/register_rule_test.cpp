@@ -35,5 +35,22 @@ TEST(RegisterRuleTest, AnOperatorOfYoursIsShardedByItsRule) {
   });
 }
 
+// Registered while the program runs, and met by all ranks at the same time.
+TEST(LateOperatorTest, RanksThatMeetANewOperatorAtOnceAllRunIt) {
+  static auto* library = new torch::Library(torch::Library::DEF, "sherd_late_test", std::nullopt, __FILE__, __LINE__);
+  library->def("twice(Tensor x) -> Tensor");
+  library->impl("twice", torch::dispatch(c10::DispatchKey::CPU, [](const Tensor& x) { return x * 2; }));
+  register_rule("sherd_late_test::twice", "* -> *");
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("sherd_late_test::twice", "");
+  spawn(4, [&](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {4}, {"dp"});
+    const Tensor x = distribute_tensor(torch::arange(8.), mesh, {Shard(0)});
+    barrier(world.group());
+    const Tensor y = op.typed<Tensor(const Tensor&)>().call(x);
+    EXPECT_EQ(to_string(y), "f32[8@dp] on [dp=4]");
+    EXPECT_TRUE(full_tensor(y).equal(torch::arange(8.) * 2));
+  });
+}
+
 }  // namespace
 }  // namespace sherd::testing
