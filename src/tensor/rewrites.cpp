@@ -74,6 +74,13 @@ bool nll_loss_forward(const c10::OperatorHandle& op, Stack& stack) {
   return true;
 }
 
+// _reshape_alias(self, size, stride): a view whose strides were computed for the whole. Parts have their own.
+bool reshape_alias(const c10::OperatorHandle& op, Stack& stack) {
+  const Tensor self = argument(stack, op, 0).toTensor();
+  answer(op, stack, self.view(argument(stack, op, 1).toIntVector()));
+  return true;
+}
+
 // select(self, dim, index) of a sharded dim: the row is cut out first, so that it alone is moved.
 bool select(const c10::OperatorHandle& op, Stack& stack) {
   const Tensor self = argument(stack, op, 0).toTensor();
@@ -148,6 +155,7 @@ constexpr RewriteRow kRewrites[] = {
     {"aten::std", "correction", two_pass_variance},
     {"aten::var_mean", "correction", two_pass_variance},
     {"aten::std_mean", "correction", two_pass_variance},
+    {"aten::_reshape_alias", "", reshape_alias},
     {"aten::select", "int", select},
     {"aten::split", "Tensor", split},
     {"aten::split_with_sizes", "", split},

@@ -167,6 +167,18 @@ void add_views(std::vector<OpSample>& all) {
         return x.reshape({4, 6});
       },
       ints({6, 4})));
+  all.push_back(unary(
+      "reshape_of_permuted",
+      [](auto& x) {
+        return x.permute({2, 0, 1}).reshape({4, 6});
+      },
+      ints({2, 3, 4})));
+  all.push_back(binary(
+      "reshape_of_permuted_product",
+      [](auto& x, auto& y) {
+        return torch::bmm(x.transpose(1, 2), y).permute({2, 0, 1}).reshape({4, 4, 2});
+      },
+      ints({2, 3, 4}), ints({2, 3, 4}, 1)));
   all.push_back(unary("slice", [](auto& x) { return x.slice(0, 1, 3); }));
   all.push_back(unary("select", [](auto& x) { return x.select(1, 2); }));
   all.push_back(unary("unsqueeze_squeeze", [](auto& x) { return x.unsqueeze(1).squeeze(); }));
@@ -276,6 +288,14 @@ void add_networks(std::vector<OpSample>& all) {
   all.push_back({"attention", {ints({2, 4, 3, 2}), ints({2, 4, 3, 2}, 1), ints({2, 4, 3, 2}, 2)}, [](const Tensors& t) {
                    return Tensors{at::scaled_dot_product_attention(t[0], t[1], t[2], {}, 0.0, true)};
                  }});
+  // As torch::nn::MultiheadAttention does it: one product for all three, heads split from the middle dim.
+  all.push_back(
+      {"self_attention", {ints({4, 2, 4}), ints({12, 4}, 1)}, [](const Tensors& t) {
+         const auto parts = torch::linear(t[0], t[1] / 4).chunk(3, -1);
+         const auto heads = [](const at::Tensor& x) { return x.contiguous().view({4, 4, 2}).transpose(0, 1); };
+         const at::Tensor scores = torch::softmax(torch::bmm(heads(parts[0]), heads(parts[1]).transpose(1, 2)), -1);
+         return Tensors{torch::bmm(scores, heads(parts[2])).transpose(0, 1).contiguous().view({4, 2, 4})};
+       }});
   all.push_back({"conv2d", {ints({4, 3, 5, 5}), ints({6, 3, 3, 3}, 1), ints({6}, 2)}, [](const Tensors& t) {
                    return Tensors{torch::conv2d(t[0], t[1], t[2])};
                  }});
