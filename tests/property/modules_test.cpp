@@ -1,4 +1,5 @@
-// Unchanged torch::nn modules on a sharded batch give the outputs, gradients and buffers of one device.
+// Unchanged torch::nn modules on a sharded batch, with weights that are sharded themselves, give the outputs, gradients
+// and buffers of one device.
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -61,21 +62,26 @@ void check(const Make& make, const std::vector<Tensor>& inputs, const Call& call
       *dense, [&](const std::vector<Tensor>& t) { return call(dense, t); }, inputs);
   spawn(2, [&](World&) {
     const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"dp"});
-    for (const bool sharded : {true, false}) {
+    for (const auto& [sharded, cut_dim] : {std::pair(true, -1), {false, -1}, {true, 0}, {false, 1}}) {
       auto module = ready();
-      distribute_module(*module, mesh);
+      distribute_module(*module, mesh, [&](const std::string& name, const Tensor& tensor) -> Placements {
+        const bool statistic = name.find("running") != std::string::npos;
+        if (cut_dim < 0 || cut_dim >= tensor.dim() || statistic) return {Replicate()};
+        return {Shard(cut_dim)};
+      });
       std::vector<Tensor> parts;
       for (const Tensor& input : inputs) {
         parts.push_back(distribute_tensor(input, mesh, {sharded ? Placement(Shard(0)) : Placement(Replicate())}));
       }
       const Result got = run(
           *module, [&](const std::vector<Tensor>& t) { return call(module, t); }, parts);
-      expect_close(got.output, expected.output, "output");
+      const std::string how = std::string(sharded ? "batch" : "nothing") + " cut, weights " + std::to_string(cut_dim);
+      expect_close(got.output, expected.output, "output, " + how);
       for (size_t i = 0; i < expected.gradients.size(); ++i) {
-        expect_close(got.gradients[i], expected.gradients[i], "gradient " + std::to_string(i));
+        expect_close(got.gradients[i], expected.gradients[i], "gradient " + std::to_string(i) + ", " + how);
       }
       for (size_t i = 0; i < expected.buffers.size(); ++i) {
-        expect_close(got.buffers[i], expected.buffers[i], "buffer " + std::to_string(i));
+        expect_close(got.buffers[i], expected.buffers[i], "buffer " + std::to_string(i) + ", " + how);
       }
     }
   });
