@@ -15,7 +15,7 @@
 namespace sherd::detail {
 
 /// The dispatch keys of an ordinary tensor on the CPU.
-extern const uint64_t plain_cpu_keys;
+extern const uint64_t kPlainCpuKeys;
 
 /// Reads the arguments of a call: its key, and whether all its tensors are ready to be used as they are.
 class CallScan {
@@ -27,7 +27,7 @@ class CallScan {
     DTensorMeta* meta = meta_of(impl);
     add_tensor(key, impl, meta);
     const c10::TensorImpl* local = meta == nullptr ? impl : meta->local.unsafeGetTensorImpl();
-    other_keys |= local->key_set().raw_repr() ^ plain_cpu_keys;
+    other_keys |= local->key_set().raw_repr() ^ kPlainCpuKeys;
     if (meta == nullptr) return;
     if (meta->origin) ready = false;
     if (!meta->leaf_is_settled && impl->autograd_meta() != nullptr && c10::GradMode::is_enabled()) hook_leaf(tensor);

@@ -58,7 +58,7 @@
 
 namespace sherd::detail {
 
-const uint64_t plain_cpu_keys = at::empty({0}).key_set().raw_repr();
+const uint64_t kPlainCpuKeys = at::empty({0}).key_set().raw_repr();
 
 namespace {
 
