@@ -45,15 +45,6 @@ std::vector<int64_t> chunk_cuts(int64_t size, int64_t n) {
   return cuts;
 }
 
-// Where a window is cut, its factor being cut there.
-std::vector<int64_t> cuts_of_window(const rules::Window& window, std::vector<int64_t> cuts) {
-  for (int64_t& cut : cuts) {
-    const int64_t rows = std::max<int64_t>(0, cut - window.start);
-    cut = std::min(window.size, (rows + window.step - 1) / window.step);
-  }
-  return cuts;
-}
-
 std::vector<int64_t> times(std::vector<int64_t> cuts, int64_t factor) {
   for (int64_t& cut : cuts) cut *= factor;
   return cuts;
@@ -285,7 +276,7 @@ class Propagation {
   std::optional<Placement> place_window(const rules::Window& window, const AxisChoice& option, int64_t axis) const {
     std::vector<int64_t> cuts = cut_further(option, axis);
     if (cuts.empty()) return std::nullopt;
-    cuts = cuts_of_window(window, std::move(cuts));
+    for (int64_t& cut : cuts) cut = window.rows_before(cut);
     const auto dim = static_cast<int64_t>(window.dim);
     if (cuts == chunk_cuts(window.size, mesh_.size(axis))) return Shard(dim);
     return Ragged(dim, std::move(cuts));

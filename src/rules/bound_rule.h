@@ -1,6 +1,7 @@
 #pragma once
 // A rule applied to the shapes of one call.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -28,6 +29,11 @@ struct Window {
   int64_t start = 0;
   int64_t step = 1;
   int64_t size = 0;  // rows of the dim
+
+  /// How many rows of the dim stand before row `row` of the factor.
+  int64_t rows_before(int64_t row) const {
+    return std::min(size, (std::max<int64_t>(0, row - start) + step - 1) / step);
+  }
 };
 
 struct BoundOperand {

@@ -208,29 +208,45 @@ std::optional<BoundRule> group_norm_backward(const OpCall& call) {
   return builder.done();
 }
 
+// The factors of attention. Heads are whole where several of the query's share one of the key's.
+struct AttentionFactors {
+  int16_t batch;
+  int16_t heads;
+
+  AttentionFactors(Builder& builder, const Dims& query, const Dims& key)
+      : batch(builder.factor(query[0])),
+        heads(builder.factor(query[1], key[1] == query[1] ? FactorKind::pass : FactorKind::whole)) {}
+
+  void put(BoundOperand& operand) const {
+    operand.dims[0] = {batch};
+    operand.dims[1] = {heads};
+  }
+  /// On an operand that may be broadcast: where it has the query's sizes.
+  void put_where_equal(BoundOperand& operand, const Dims& shape, const Dims& query) const {
+    if (shape[0] == query[0] && query[0] != 1) operand.dims[0] = {batch};
+    if (shape[1] == query[1] && query[1] != 1) operand.dims[1] = {heads};
+  }
+};
+
 // Attention (query, key, value, ..., attn_mask): batch and heads are free.
 std::optional<BoundRule> attention(const OpCall& call) {
   Builder builder(call);
   const Dims& query = builder.shape(0);
   if (query.size() != 4) return std::nullopt;
-  const int16_t batch = builder.factor(query[0]);
   if (builder.shape(1).size() != 4 || builder.shape(2).size() != 4) return std::nullopt;
-  const bool same_heads = builder.shape(1)[1] == query[1];
-  const int16_t heads = builder.factor(query[1], same_heads ? FactorKind::pass : FactorKind::whole);
+  const AttentionFactors factors(builder, query, builder.shape(1));
   for (size_t i = 0; i < call.tensors.size(); ++i) {
     if (!builder.present(i)) continue;
     const Dims& shape = builder.shape(i);
     BoundOperand& operand = builder.rule.inputs[i];
     if (shape.size() == 4 || shape.size() == 3) {
-      if (shape[0] == query[0] && query[0] != 1) operand.dims[0] = {batch};
-      if (shape[1] == query[1] && query[1] != 1) operand.dims[1] = {heads};
+      factors.put_where_equal(operand, shape, query);
       if (i >= 3 && shape.size() == 3) operand.dims = std::vector<DimFactors>(3);
     }
   }
   for (int i = 0; i < call.num_outputs; ++i) {
     BoundOperand& output = builder.output(i == 0 ? 4 : 3);
-    output.dims[0] = {batch};
-    output.dims[1] = {heads};
+    factors.put(output);
     output.sizes[2] = query[2];
     if (i == 0) output.sizes[3] = builder.shape(2)[3];
   }
@@ -258,21 +274,14 @@ std::optional<BoundRule> attention_backward_on_gpu(const OpCall& call) {
   if (query.size() != 4 || builder.shape(2).size() != 4) return std::nullopt;
   const bool biased = call.op.find("flash") == std::string::npos && builder.present(4) && call.num_outputs == 4;
   if (biased) return std::nullopt;
-  const int16_t batch = builder.factor(query[0]);
-  const bool same_heads = builder.shape(2)[1] == query[1];
-  const int16_t heads = builder.factor(query[1], same_heads ? FactorKind::pass : FactorKind::whole);
+  const AttentionFactors factors(builder, query, builder.shape(2));
   for (size_t i = 0; i < call.tensors.size(); ++i) {
     if (!builder.present(i)) continue;
     const Dims& shape = builder.shape(i);
     if (shape.size() < 3 || shape[0] != query[0] || (shape[1] != query[1] && shape[1] != builder.shape(2)[1])) continue;
-    builder.rule.inputs[i].dims[0] = {batch};
-    builder.rule.inputs[i].dims[1] = {heads};
+    factors.put(builder.rule.inputs[i]);
   }
-  for (int i = 0; i < 3; ++i) {
-    BoundOperand& output = builder.output(4);
-    output.dims[0] = {batch};
-    output.dims[1] = {heads};
-  }
+  for (int i = 0; i < 3; ++i) factors.put(builder.output(4));
   for (int i = 3; i < call.num_outputs; ++i) builder.output(0).unused = true;
   return builder.done();
 }
@@ -282,25 +291,17 @@ std::optional<BoundRule> attention_backward(const OpCall& call) {
   Builder builder(call);
   const Dims& query = builder.shape(1);
   if (query.size() != 4 || builder.shape(2).size() != 4) return std::nullopt;
-  const int16_t batch = builder.factor(query[0]);
-  const bool same_heads = builder.shape(2)[1] == query[1];
-  const int16_t heads = builder.factor(query[1], same_heads ? FactorKind::pass : FactorKind::whole);
+  const AttentionFactors factors(builder, query, builder.shape(2));
   for (size_t i = 0; i < call.tensors.size(); ++i) {
     if (!builder.present(i) || builder.shape(i).size() < 3) continue;
     const Dims& shape = builder.shape(i);
     if (i < 6) {
-      builder.rule.inputs[i].dims[0] = {batch};
-      builder.rule.inputs[i].dims[1] = {heads};
+      factors.put(builder.rule.inputs[i]);
     } else if (shape.size() == 4) {  // the mask, which may be broadcast
-      if (shape[0] == query[0] && query[0] != 1) builder.rule.inputs[i].dims[0] = {batch};
-      if (shape[1] == query[1] && query[1] != 1) builder.rule.inputs[i].dims[1] = {heads};
+      factors.put_where_equal(builder.rule.inputs[i], shape, query);
     }
   }
-  for (int i = 0; i < 3; ++i) {
-    BoundOperand& output = builder.output(4);
-    output.dims[0] = {batch};
-    output.dims[1] = {heads};
-  }
+  for (int i = 0; i < 3; ++i) factors.put(builder.output(4));
   return builder.done();
 }
 

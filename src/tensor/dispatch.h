@@ -16,10 +16,10 @@ void execute_outside(const c10::OperatorHandle& op, const OpInfo& info, OpPlan& 
 
 /// The spec of an operator's k-th tensor of its i-th result. Throws where the local result is not what the rule says.
 const SpecPtr& find_spec(const OpInfo& info, OpPlan& plan, const at::Tensor& local, size_t i, size_t k);
-inline const SpecPtr& spec_of_result(const OpInfo& info, OpPlan& plan, const at::Tensor& local, size_t i, size_t k) {
+/// The same where it is known and was checked before, else null.
+inline const SpecPtr* checked_spec(const OpPlan& plan, size_t i, size_t k) {
   const OutputPlan& output = plan.outputs[i < plan.outputs.size() ? i : plan.outputs.size() - 1];
-  if (output.checked && k < output.known.size()) return output.known[k];
-  return find_spec(info, plan, local, i, k);
+  return output.checked && k < output.known.size() ? &output.known[k] : nullptr;
 }
 
 /// Runs a call on lists of tensors element by element: foreach and fused optimizer operators.

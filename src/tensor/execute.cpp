@@ -22,12 +22,10 @@ namespace {
 using at::Tensor;
 using torch::jit::Stack;
 
-std::string short_name(const std::string& op) { return op.starts_with("aten::") ? op.substr(6) : op; }
-
 void check_explicit(const OpInfo& info, const OpPlan& plan) {
   const auto mode = redistribution_mode();
   if (mode == ExplicitRedistribution::Mode::allow || !plan.any_moves || plan.bytes == 0) return;
-  ErrorText text(short_name(info.name), "would move data by itself");
+  ErrorText text(info.short_name(), "would move data by itself");
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     const InputPlan& input = plan.inputs[i];
     if (!input.moves) continue;
@@ -122,7 +120,7 @@ class Execution {
     if (local.strides() == strides || (!how.moves && meta.is_cut)) return local;
     if (meta.is_cut) {
       throw c10::NotImplementedError(
-          ErrorText(short_name(info_.name), "this view of a distributed tensor has no memory around it")
+          ErrorText(info_.short_name(), "this view of a distributed tensor has no memory around it")
               .fact("view", describe(*meta.spec, tensor.scalar_type()))
               .help("call as_strided on the tensor itself, or clone() the view first")
               .str());
@@ -283,7 +281,8 @@ class Execution {
 
   // The k-th tensor of the i-th result.
   Tensor wrapped(const Tensor& local, size_t i, size_t k = 0) {
-    Tensor result = wrap(spec_of_result(info_, plan_, local, i, k), local);
+    const SpecPtr* checked = checked_spec(plan_, i, k);
+    Tensor result = wrap(checked != nullptr ? *checked : find_spec(info_, plan_, local, i, k), local);
     if (info_.is_view) {
       meta_of(result)->is_cut = result.numel() < viewed_numel_;
       if (origin_ && local.is_alias_of(origin_->moved)) meta_of(result)->origin = origin_;

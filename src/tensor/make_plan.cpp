@@ -46,8 +46,6 @@ std::vector<Operand> operands_of(const OpInfo& info, const torch::jit::Stack& st
   return result;
 }
 
-std::string short_name(const std::string& op) { return op.starts_with("aten::") ? op.substr(6) : op; }
-
 DeviceMesh common_mesh(const OpInfo& info, const std::vector<Operand>& operands, const torch::jit::Stack& stack) {
   const Operand* first = nullptr;
   for (const Operand& operand : operands) {
@@ -57,7 +55,7 @@ DeviceMesh common_mesh(const OpInfo& info, const std::vector<Operand>& operands,
     std::string wanted;
     for (int64_t i = 0; i < first->meta->spec->mesh.ndim(); ++i) wanted += i == 0 ? "Replicate()" : ", Replicate()";
     throw_value_error(
-        ErrorText(short_name(info.name), "operands live on different meshes")
+        ErrorText(info.short_name(), "operands live on different meshes")
             .fact("one", describe(*first->meta->spec, first->tensor.scalar_type()))
             .fact("other", describe(*operand.meta->spec, operand.tensor.scalar_type()))
             .help("sherd::distribute_tensor(sherd::full_tensor(other), sherd::mesh_of(one), {" + wanted + "})"));
@@ -141,13 +139,13 @@ class PlanMaker {
       const at::Tensor out = value.toTensor();
       const DTensorMeta* meta = meta_of(out);
       if (meta == nullptr) {
-        throw_value_error(ErrorText(short_name(info_.name), "out= is not distributed, the inputs are")
+        throw_value_error(ErrorText(info_.short_name(), "out= is not distributed, the inputs are")
                               .fact("out", dtype_name(out.scalar_type()) + to_string(out.sizes().vec()))
                               .fact("inputs", "on " + to_string(mesh_))
                               .help("leave out= away, or pass a DTensor on the same mesh"));
       }
       if (!(meta->spec->mesh == mesh_)) {
-        throw_value_error(ErrorText(short_name(info_.name), "out= lives on another mesh than the inputs")
+        throw_value_error(ErrorText(info_.short_name(), "out= lives on another mesh than the inputs")
                               .fact("out", describe(*meta->spec, out.scalar_type()))
                               .fact("inputs", "on " + to_string(mesh_))
                               .help("leave out= away, or pass a DTensor on the same mesh"));
@@ -232,11 +230,8 @@ class PlanMaker {
     const int64_t rows = local_shape(layout, *mesh_.coordinate())[window.dim];
     if (rows == shape[window.dim]) return;
     const int64_t first = rows == 0 ? 0 : local_offset(layout, *mesh_.coordinate())[window.dim];
-    const auto rows_before = [&](int64_t row) {  // of the window
-      return std::min(window.size, (std::max<int64_t>(0, row - window.start) + window.step - 1) / window.step);
-    };
-    const int64_t begin = rows_before(first);
-    const int64_t end = rows_before(first + rows);
+    const int64_t begin = window.rows_before(first);
+    const int64_t end = window.rows_before(first + rows);
     const int64_t start = window.start + begin * window.step - first;
     const bool none = rows == 0 || begin == end;
     plan_->int_edits.push_back({rule.window->start, none ? 0 : start});
@@ -283,11 +278,9 @@ class PlanMaker {
     }
     Dims global = wanted;
     for (size_t d = 0; d < global.size(); ++d) {
-      int64_t product = 1;
-      for (const int16_t f : rule.outputs[static_cast<size_t>(size.output)].dims[d]) {
-        product *= rule.factors[static_cast<size_t>(f)].size;
+      if (global[d] == -1 || output.sizes[d] != -1) {
+        global[d] = size_of(rule, rule.outputs[static_cast<size_t>(size.output)], d);
       }
-      if (global[d] == -1 || output.sizes[d] != -1) global[d] = product;
     }
     const Dims local = local_shape({mesh_.mesh(), global, output.placements}, *mesh_.coordinate());
     for (size_t d = 0; d < wanted.size(); ++d) {
@@ -359,7 +352,7 @@ class PlanMaker {
     }
     if (fits) return;
     Dims said = output.sizes;
-    throw c10::ValueError(ErrorText(short_name(info_.name), "its rule does not describe it")
+    throw c10::ValueError(ErrorText(info_.short_name(), "its rule does not describe it")
                               .fact("rule", rules::first_rule_text(info_.name))
                               .fact("result", to_string(geometry.sizes))
                               .fact("rule says", to_string(said) + " for placements " + to_string(output.placements))
@@ -376,7 +369,7 @@ class PlanMaker {
   void note_missing_rule() const {
     if (strict()) {
       throw c10::NotImplementedError(
-          ErrorText(short_name(info_.name), "no rule says how this operator is sharded")
+          ErrorText(info_.short_name(), "no rule says how this operator is sharded")
               .fact("operator", info_.name + (info_.overload.empty() ? "" : "." + info_.overload))
               .fact("it would gather", plan::bytes_text(plan_->bytes))
               .help("sherd::register_rule(\"" + info_.name +

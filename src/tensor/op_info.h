@@ -41,6 +41,9 @@ struct OpInfo {
   bool reads_strides = false;    // as_strided: its numbers mean the memory of the whole tensor
   bool is_inplace_view = false;  // t_(), squeeze_(): changes the shape of a tensor, not its data
 
+  /// As people call it: "add_" for aten::add_, "mylib::ffn" for others.
+  std::string short_name() const { return name.starts_with("aten::") ? name.substr(6) : name; }
+
   /// The call on the stack, as the rules see it. Shapes are the global ones.
   rules::OpCall call(const c10::FunctionSchema& schema, const torch::jit::Stack& stack) const;
 };

@@ -13,11 +13,9 @@ namespace {
 
 using at::Tensor;
 
-std::string short_name(const std::string& op) { return op.starts_with("aten::") ? op.substr(6) : op; }
-
 void check_kind(const OpInfo& info, const DeviceMesh& mesh, const Tensor& local) {
   if (local.layout() != c10::kStrided) {
-    throw c10::NotImplementedError(ErrorText(short_name(info.name), "the result is not a strided tensor")
+    throw c10::NotImplementedError(ErrorText(info.short_name(), "the result is not a strided tensor")
                                        .fact("layout", fmt::format("{}", c10::str(local.layout())))
                                        .help("sherd::full_tensor(tensor) first")
                                        .str());
@@ -34,7 +32,7 @@ void check_rule(const OpInfo& info, const DeviceMesh& mesh, const Dims& sizes, c
   const bool same_ndim = output.sizes.empty() || output.sizes.size() == sizes.size();
   const Dims expected = same_ndim ? local_shape({mesh.mesh(), sizes, output.placements}, *mesh.coordinate()) : Dims();
   if (same_ndim && local.sizes() == at::IntArrayRef(expected)) return;
-  throw_value_error(ErrorText(short_name(info.name), "its rule does not describe it")
+  throw_value_error(ErrorText(info.short_name(), "its rule does not describe it")
                         .fact("rule", rules::first_rule_text(info.name))
                         .fact("result", to_string(local.sizes().vec()))
                         .fact("rule says", to_string(expected) + " for placements " + to_string(output.placements))
@@ -45,7 +43,7 @@ void check_rule(const OpInfo& info, const DeviceMesh& mesh, const Dims& sizes, c
 
 void refuse_device(const OpInfo& info, const DeviceMesh& mesh, c10::Device asked) {
   throw c10::NotImplementedError(
-      ErrorText(short_name(info.name), "a distributed tensor stays on the devices of its mesh")
+      ErrorText(info.short_name(), "a distributed tensor stays on the devices of its mesh")
           .fact("mesh", to_string(mesh) + " on " + c10::DeviceTypeName(mesh.device_type(), true))
           .fact("asked", asked.str())
           .help("sherd::full_tensor(tensor).to(device), or distribute it over a mesh of that device")

@@ -49,9 +49,7 @@ bool mean(const c10::OperatorHandle& op, Stack& stack) {
   const c10::IValue dtype = argument(stack, op, all ? 1 : 3);
   const auto type = dtype.isNone() ? std::optional<c10::ScalarType>() : std::optional(dtype.toScalarType());
   const bool keep = !all && argument(stack, op, 2).toBool();
-  const Tensor result = at::sum(self, dims, keep, type).div(count);
-  torch::jit::drop(stack, op.schema().arguments().size());
-  stack.emplace_back(result);
+  answer(op, stack, at::sum(self, dims, keep, type).div(count));
   return true;
 }
 
@@ -68,8 +66,7 @@ bool nll_loss_forward(const c10::OperatorHandle& op, Stack& stack) {
   const auto weight = optional_tensor(argument(stack, op, 2));
   const int64_t ignore = argument(stack, op, 4).toInt();
   const auto [sum, count] = at::nll_loss_forward(self, target, weight, kSum, ignore);
-  torch::jit::drop(stack, op.schema().arguments().size());
-  stack.emplace_back(sum.div(count));
+  answer(op, stack, sum.div(count));
   stack.emplace_back(count);
   return true;
 }

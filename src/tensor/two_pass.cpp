@@ -107,12 +107,9 @@ bool two_pass_variance(const c10::OperatorHandle& op, Stack& stack) {
   const std::string& name = op.operator_name().name;
   if (name.starts_with("aten::std")) spread = at::sqrt(spread);
   spread = spread.to(self.scalar_type());
-  if (!name.ends_with("_mean")) {
-    answer(op, stack, spread);
-    return true;
-  }
+  const bool with_mean = name.ends_with("_mean");
   answer(op, stack, spread);
-  stack.emplace_back((keep ? mean : at::squeeze(mean, *dims)).to(self.scalar_type()));
+  if (with_mean) stack.emplace_back((keep ? mean : at::squeeze(mean, *dims)).to(self.scalar_type()));
   return true;
 }
 

@@ -181,8 +181,8 @@ class TypedOpKernel<Op, Return(First, Rest...)> final : public c10::OperatorKern
     return local.defined() ? wrap(spec_of(plan, local, i), local) : local;
   }
   const SpecPtr& spec_of(OpPlan& plan, const at::Tensor& local, size_t i) {
-    const OutputPlan& output = plan.outputs[std::min(i, plan.outputs.size() - 1)];
-    return output.checked ? output.known.front() : find_spec(kernel_->info(op_), plan, local, i, 0);
+    const SpecPtr* checked = checked_spec(plan, i, 0);
+    return checked != nullptr ? *checked : find_spec(kernel_->info(op_), plan, local, i, 0);
   }
 
   const c10::OperatorHandle op_;
