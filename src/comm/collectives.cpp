@@ -17,6 +17,7 @@
 #include "comm/recorder.h"
 #include "comm/recording.h"
 #include "comm/sync_backend.h"
+#include "sherd/blocking.h"
 #include "sherd/box.h"
 
 namespace sherd {
@@ -61,6 +62,7 @@ struct Started {
 // not do it.
 template <class MakeCall, class Begin>
 Work run(const Group& group, Collective kind, c10::DeviceType device, MakeCall make_call, Begin begin) {
+  const detail::BlockingScope blocking;
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   c10::intrusive_ptr<c10d::Backend> backend;
   Started started;
@@ -81,6 +83,7 @@ Work run(const Group& group, Collective kind, c10::DeviceType device, MakeCall m
   }
   if (!started.work && !started.after) return Work();
   return Work([group, kind, under_way = group.state().under_way(), started = std::move(started)]() mutable {
+    const detail::BlockingScope inner_blocking;
     try {
       if (started.work) started.work->wait();
     } catch (const std::exception&) {
