@@ -31,6 +31,9 @@ if(SHERD_TORCH_ROOMS)
 endif()
 
 # For the scripts among the tests; beside torch where there is one, so that tests may import it.
+if(SKBUILD)
+  set(SHERD_PYTHON ${Python3_EXECUTABLE})
+endif()
 find_program(SHERD_PYTHON NAMES python3 HINTS ${SHERD_TORCH}/bin ${TORCH_INSTALL_PREFIX}/../../../../bin)
 
 # The Python package needs Python's headers, and the torch of a Python.

@@ -1,3 +1,5 @@
+#include <pybind11/complex.h>
+
 #include "bindings.h"
 #include "sherd/dtensor.h"
 
@@ -8,6 +10,13 @@ at::TensorOptions options_of(std::optional<c10::ScalarType> dtype, bool requires
   at::TensorOptions options;
   if (dtype) options = options.dtype(*dtype);
   return options.requires_grad(requires_grad);
+}
+
+at::Scalar scalar_of(const py::handle& number) {
+  if (py::isinstance<py::bool_>(number)) return number.cast<bool>();
+  if (py::isinstance<py::int_>(number)) return number.cast<int64_t>();
+  if (PyComplex_Check(number.ptr())) return c10::complex<double>(number.cast<std::complex<double>>());
+  return number.cast<double>();
 }
 
 using Factory = at::Tensor (*)(at::IntArrayRef, const DeviceMesh&, Placements, at::TensorOptions);
@@ -76,20 +85,16 @@ void bind_tensor(py::module_& module) {
   bind_factory(module, "empty", &empty);
   bind_factory(module, "rand", &rand);
   bind_factory(module, "randn", &randn);
-  module.def(
-      "full",
-      [](const std::vector<int64_t>& shape, const at::Scalar& value, const DeviceMesh& mesh, Placements placements,
-         std::optional<c10::ScalarType> dtype, bool requires_grad) {
-        return full(shape, value, mesh, std::move(placements), options_of(dtype, requires_grad));
-      },
-      ReleaseGil());
-  module.def(
-      "arange",
-      [](const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, const DeviceMesh& mesh,
-         Placements placements, std::optional<c10::ScalarType> dtype, bool requires_grad) {
-        return arange(start, end, step, mesh, std::move(placements), options_of(dtype, requires_grad));
-      },
-      ReleaseGil());
+  module.def("full", [](const std::vector<int64_t>& shape, const py::object& value, const DeviceMesh& mesh,
+                        Placements placements, std::optional<c10::ScalarType> dtype, bool requires_grad) {
+    return full(shape, scalar_of(value), mesh, std::move(placements), options_of(dtype, requires_grad));
+  });
+  module.def("arange", [](const py::object& start, const py::object& end, const py::object& step,
+                          const DeviceMesh& mesh, Placements placements, std::optional<c10::ScalarType> dtype,
+                          bool requires_grad) {
+    return arange(scalar_of(start), scalar_of(end), scalar_of(step), mesh, std::move(placements),
+                  options_of(dtype, requires_grad));
+  });
   py::class_<PyExplicit>(module, "ExplicitRedistribution")
       .def(py::init<std::string>(), py::arg("mode") = "error")
       .def("__enter__", &PyExplicit::enter)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os as _os
 
 from . import _load  # noqa: F401  (first: it compares the versions of torch)
-from . import _methods
+from . import _compile, _methods, _mixing
 from ._C import (
     Box,
     CollectiveCall,
@@ -81,6 +81,8 @@ from ._torch import from_torch, to_torch
 from ._world import fake_world, init, spawn
 
 _methods.install()
+_mixing.install()
+_compile.skip_package()
 
 cmake_prefix_path: str = _os.path.dirname(_os.path.abspath(__file__))
 """For CMAKE_PREFIX_PATH, so that `find_package(sherd)` finds the library that this package carries."""

@@ -24,7 +24,7 @@ def explain(
 
     >>> import sherd
     >>> print(sherd.explain("mm", "f32[64, 32@tp]", "f32[32@tp, 16]", mesh="[tp=4]").rule)
-    i k, k j -> i j | reduce k
+    i k, k j -> i j | reduce k, linear 0 1
     """
     texts: list[str | None] = []
     for operand in operands:

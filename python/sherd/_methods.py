@@ -45,7 +45,8 @@ def _format(original: Callable[..., str], self: torch.Tensor, spec: str) -> str:
 
 def _deepcopy(original: Callable[..., torch.Tensor], self: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
     if id(self) in memo:
-        return memo[id(self)]
+        copied: torch.Tensor = memo[id(self)]
+        return copied
     if not self.is_leaf:
         return original(self, memo)  # torch says that only leaves can be copied
     with torch.no_grad():
@@ -74,15 +75,11 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     "numpy": _refuse("numpy", "a rank has only its part of a DTensor", _WHOLE),
     "__array__": _refuse("numpy", "a rank has only its part of a DTensor", _WHOLE),
     "tolist": _refuse("tolist", "a rank has only its part of a DTensor", _WHOLE),
-    "data_ptr": _refuse("data_ptr", "a DTensor has no memory of its own", "sherd.to_local(tensor).data_ptr()"),
+    "is_shared": lambda original, self: False,
     "__dlpack__": _refuse("dlpack", "a rank has only its part of a DTensor", _WHOLE),
-    "untyped_storage": _refuse("storage", "a DTensor has no memory of its own",
-                               "sherd.to_local(tensor).untyped_storage()"),
-    "share_memory_": _refuse("share_memory_", "a DTensor has no memory of its own",
-                             "sherd.to_local(tensor).share_memory_()"),
 }
 
-_original_repr = torch.Tensor.__repr__
+_original_repr: Callable[[torch.Tensor], str] = torch.Tensor.__repr__
 
 
 def _install(kind: type, name: str, handler: Callable[..., Any]) -> None:

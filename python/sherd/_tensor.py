@@ -70,7 +70,7 @@ def visualize(tensor: torch.Tensor) -> str:
     ...     mesh = sherd.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     ...     x = sherd.zeros(8, 6, device_mesh=mesh, placements=[sherd.Shard(0), sherd.Shard(1)])
     ...     print(sherd.visualize(x))
-    f32[8@dp, 6@tp] on [dp=2, tp=2]
+    [8@dp, 6@tp] on [dp=2, tp=2]
       0   3   6
     0 ┌───┬───┐
       │ 0 │ 1 │
@@ -249,7 +249,8 @@ def _made(
 ) -> torch.Tensor:
     mesh = mesh_or_current(name, device_mesh)
     wanted = checked_placements(name, placements, mesh)
-    return getattr(_C, name)(checked_shape(name, size), mesh, wanted, dtype, requires_grad)
+    made: torch.Tensor = getattr(_C, name)(checked_shape(name, size), mesh, wanted, dtype, requires_grad)
+    return made
 
 
 def zeros(
