@@ -82,8 +82,8 @@ void spawn(int n, const std::function<void(World&)>& fn, const WorldOptions& opt
 World init(const WorldOptions& options = {});
 
 /// Joins ranks that have met already, in a program that set c10d up by itself (torch.distributed, say): this is rank
-/// `rank` of `size`, and they share `store`. It takes the place of init(): once per process, later calls return the same
-/// world. Throws c10::ValueError where the process has another rank or size in a world that it joined before.
+/// `rank` of `size`, and they share `store`. It takes the place of init(): once per process, later calls return the
+/// same world. Throws c10::ValueError where the process has another rank or size in a world that it joined before.
 World init_with_store(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const WorldOptions& options = {});
 
 /// A world of one rank, of `size` pretended ones: nothing is sent, and what would be received is this rank's own data

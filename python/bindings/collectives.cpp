@@ -84,12 +84,13 @@ void bind_collectives(py::module_& module) {
       });
   py::class_<PyRecorder>(module, "CommRecorder")
       .def(py::init<>())
-      .def("__enter__",
-           [](PyRecorder& self) -> PyRecorder& {
-             self.enter();
-             return self;
-           },
-           py::return_value_policy::reference)
+      .def(
+          "__enter__",
+          [](PyRecorder& self) -> PyRecorder& {
+            self.enter();
+            return self;
+          },
+          py::return_value_policy::reference)
       .def("__exit__", [](PyRecorder& self, const py::args&) { self.exit(); })
       .def_property_readonly("calls", &PyRecorder::calls)
       .def_property_readonly("bytes", &PyRecorder::bytes)

@@ -1,11 +1,12 @@
 // Placements, meshes as values, boxes, layouts, and their pictures.
 
+#include "sherd/layout.h"
+
 #include <fmt/format.h>
 
 #include "bindings.h"
 #include "reduce_op.h"
 #include "sherd/error.h"
-#include "sherd/layout.h"
 #include "sherd/picture.h"
 
 namespace sherd::python {
@@ -18,11 +19,12 @@ constexpr ReduceOp kReduceOps[] = {ReduceOp::sum,     ReduceOp::avg,  ReduceOp::
 template <class T>
 py::class_<T> placement_class(py::module_& module, const char* name) {
   return py::class_<T>(module, name)
-      .def("is_shard",
-           [](const T& self, std::optional<int64_t> dim) {
-             return is_shard(Placement(self)) && (!dim || *dim == sharded_dim(Placement(self)));
-           },
-           py::arg("dim") = py::none())
+      .def(
+          "is_shard",
+          [](const T& self, std::optional<int64_t> dim) {
+            return is_shard(Placement(self)) && (!dim || *dim == sharded_dim(Placement(self)));
+          },
+          py::arg("dim") = py::none())
       .def("is_replicate", [](const T& self) { return is_replicate(Placement(self)); })
       .def("is_partial", [](const T& self) { return is_partial(Placement(self)); })
       .def("__eq__",
@@ -38,9 +40,10 @@ void pickle_placement(py::class_<T>& type) {
 }
 
 void bind_placements(py::module_& module) {
-  auto replicate = placement_class<Replicate>(module, "Replicate")
-                       .def(py::init<>())
-                       .def("__repr__", [](const Replicate&) { return "Replicate()"; });
+  auto replicate =
+      placement_class<Replicate>(module, "Replicate").def(py::init<>()).def("__repr__", [](const Replicate&) {
+        return "Replicate()";
+      });
   pickle_placement(replicate);
   auto shard = placement_class<Shard>(module, "Shard")
                    .def(py::init<int64_t>(), py::arg("dim"))
@@ -63,21 +66,22 @@ void bind_placements(py::module_& module) {
                       return fmt::format("Ragged({}, cuts={})", self.dim, to_string(Dims(self.cuts)));
                     });
   pickle_placement(ragged);
-  auto partial = placement_class<Partial>(module, "Partial")
-                     .def(py::init([](const std::string& op) { return Partial(reduce_op_of("Partial", op)); }),
-                          py::arg("reduce_op") = "sum")
-                     .def_property_readonly("reduce_op", [](const Partial& self) { return to_string(self.op); })
-                     .def("__repr__", [](const Partial& self) {
-                       return fmt::format("Partial(\"{}\")", to_string(self.op));
-                     });
+  auto partial =
+      placement_class<Partial>(module, "Partial")
+          .def(py::init([](const std::string& op) { return Partial(reduce_op_of("Partial", op)); }),
+               py::arg("reduce_op") = "sum")
+          .def_property_readonly("reduce_op", [](const Partial& self) { return to_string(self.op); })
+          .def("__repr__", [](const Partial& self) { return fmt::format("Partial(\"{}\")", to_string(self.op)); });
   pickle_placement(partial);
   module.def("parse_placements", [](const std::string& text) { return parse_placements(text); });
 }
 
 void bind_values(py::module_& module) {
   py::class_<Box>(module, "Box")
-      .def(py::init([](Dims offset, Dims size) { return Box{std::move(offset), std::move(size)}; }), py::arg("offset"),
-           py::arg("size"))
+      .def(py::init([](Dims offset, Dims size) {
+             return Box{std::move(offset), std::move(size)};
+           }),
+           py::arg("offset"), py::arg("size"))
       .def_readonly("offset", &Box::offset)
       .def_readonly("size", &Box::size)
       .def("numel", [](const Box& self) { return numel(self); })
@@ -121,19 +125,22 @@ void bind_layouts(py::module_& module) {
       .def_readonly("mesh", &Layout::mesh)
       .def_property_readonly("shape", [](const Layout& self) { return py::tuple(py::cast(self.shape)); })
       .def_property_readonly("placements", [](const Layout& self) { return py::tuple(py::cast(self.placements)); })
-      .def("boxes",
-           [coordinate](const Layout& self, int64_t rank) { return local_boxes(self, coordinate(self, rank)); },
-           py::arg("rank"))
-      .def("local_shape",
-           [coordinate](const Layout& self, int64_t rank) {
-             return py::tuple(py::cast(local_shape(self, coordinate(self, rank))));
-           },
-           py::arg("rank"))
+      .def(
+          "boxes", [coordinate](const Layout& self, int64_t rank) { return local_boxes(self, coordinate(self, rank)); },
+          py::arg("rank"))
+      .def(
+          "local_shape",
+          [coordinate](const Layout& self, int64_t rank) {
+            return py::tuple(py::cast(local_shape(self, coordinate(self, rank))));
+          },
+          py::arg("rank"))
       .def("same_boxes", [](const Layout& self, const Layout& other) { return same_boxes(self, other); })
-      .def("draw", [](const Layout& self, bool color) { return draw_text(self, {.color = color}); },
-           py::arg("color") = false)
-      .def("svg", [](const Layout& self, int64_t width) { return draw_svg(self, {.width = width}); },
-           py::arg("width") = 640)
+      .def(
+          "draw", [](const Layout& self, bool color) { return draw_text(self, {.color = color}); },
+          py::arg("color") = false)
+      .def(
+          "svg", [](const Layout& self, int64_t width) { return draw_svg(self, {.width = width}); },
+          py::arg("width") = 640)
       .def("_repr_svg_", [](const Layout& self) { return draw_svg(self); })
       .def("__eq__", [](const Layout& self, const Layout& other) { return self == other; })
       .def("__repr__", [](const Layout& self) {

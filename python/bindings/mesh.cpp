@@ -1,10 +1,9 @@
-#include "sherd/device_mesh.h"
-
 #include <ATen/ops/tensor.h>
 
 #include <map>
 
 #include "bindings.h"
+#include "sherd/device_mesh.h"
 #include "sherd/error.h"
 
 namespace sherd::python {
@@ -83,27 +82,31 @@ void bind_mesh(py::module_& module) {
                                return names ? py::object(py::tuple(py::cast(*names))) : py::none();
                              })
       .def_property_readonly("world", &DeviceMesh::world)
-      .def("size",
-           [](const DeviceMesh& self, const std::optional<Axis>& axis) {
-             return axis ? self.group(axis_number(self, *axis)).size() : static_cast<int>(self.size());
-           },
-           py::arg("mesh_dim") = py::none())
+      .def(
+          "size",
+          [](const DeviceMesh& self, const std::optional<Axis>& axis) {
+            return axis ? self.group(axis_number(self, *axis)).size() : static_cast<int>(self.size());
+          },
+          py::arg("mesh_dim") = py::none())
       .def("get_rank", [](const DeviceMesh& self) { return self.world().rank(); })
       .def("get_coordinate", &DeviceMesh::coordinate)
-      .def("get_group", [](const DeviceMesh& self, const Axis& axis) { return self.group(axis_number(self, axis)); },
-           py::arg("mesh_dim") = 0)
-      .def("get_local_rank",
-           [](const DeviceMesh& self, const Axis& axis) { return self.local_rank(axis_number(self, axis)); },
-           py::arg("mesh_dim") = 0)
+      .def(
+          "get_group", [](const DeviceMesh& self, const Axis& axis) { return self.group(axis_number(self, axis)); },
+          py::arg("mesh_dim") = 0)
+      .def(
+          "get_local_rank",
+          [](const DeviceMesh& self, const Axis& axis) { return self.local_rank(axis_number(self, axis)); },
+          py::arg("mesh_dim") = 0)
       .def("__getitem__", [](const DeviceMesh& self, const std::string& axis) { return self[axis]; })
       .def("__getitem__", [](const DeviceMesh& self, const std::vector<std::string>& axes) { return self[axes]; })
       .def("flatten", &DeviceMesh::flatten, py::arg("name") = "")
-      .def("unflatten",
-           [](const DeviceMesh& self, const Axis& axis, const std::vector<int64_t>& shape,
-              const std::vector<std::string>& names) {
-             return self.unflatten(axis_number(self, axis), axes_of(shape, names));
-           },
-           py::arg("dim"), py::arg("shape"), py::arg("names") = std::vector<std::string>())
+      .def(
+          "unflatten",
+          [](const DeviceMesh& self, const Axis& axis, const std::vector<int64_t>& shape,
+             const std::vector<std::string>& names) {
+            return self.unflatten(axis_number(self, axis), axes_of(shape, names));
+          },
+          py::arg("dim"), py::arg("shape"), py::arg("names") = std::vector<std::string>())
       .def("root", &DeviceMesh::root)
       .def_static("concatenate", &DeviceMesh::concatenate, py::arg("meshes"))
       .def("__enter__",
@@ -121,10 +124,10 @@ void bind_mesh(py::module_& module) {
         return std::string("DeviceMesh(") + c10::DeviceTypeName(self.device_type(), true) + ", " + to_string(self) +
                ")";
       });
-  module.def("init_device_mesh",
-             [](const std::string& device_type, const std::vector<int64_t>& shape,
-                const std::vector<std::string>& names,
-                const Backends& backends) { return init_device_mesh(device_type, shape, names, backends); });
+  module.def("init_device_mesh", [](const std::string& device_type, const std::vector<int64_t>& shape,
+                                    const std::vector<std::string>& names, const Backends& backends) {
+    return init_device_mesh(device_type, shape, names, backends);
+  });
   module.def("current_mesh", &current_mesh);
 }
 

@@ -89,12 +89,12 @@ void bind_tensor(py::module_& module) {
                         Placements placements, std::optional<c10::ScalarType> dtype, bool requires_grad) {
     return full(shape, scalar_of(value), mesh, std::move(placements), options_of(dtype, requires_grad));
   });
-  module.def("arange", [](const py::object& start, const py::object& end, const py::object& step,
-                          const DeviceMesh& mesh, Placements placements, std::optional<c10::ScalarType> dtype,
-                          bool requires_grad) {
-    return arange(scalar_of(start), scalar_of(end), scalar_of(step), mesh, std::move(placements),
-                  options_of(dtype, requires_grad));
-  });
+  module.def("arange",
+             [](const py::object& start, const py::object& end, const py::object& step, const DeviceMesh& mesh,
+                Placements placements, std::optional<c10::ScalarType> dtype, bool requires_grad) {
+               return arange(scalar_of(start), scalar_of(end), scalar_of(step), mesh, std::move(placements),
+                             options_of(dtype, requires_grad));
+             });
   py::class_<PyExplicit>(module, "ExplicitRedistribution")
       .def(py::init<std::string>(), py::arg("mode") = "error")
       .def("__enter__", &PyExplicit::enter)

@@ -91,11 +91,12 @@ void bind_world(py::module_& module) {
       .def_property_readonly("size", &World::size)
       .def_property_readonly("local_rank", &World::local_rank)
       .def_property_readonly("local_size", &World::local_size)
-      .def("group",
-           [](const World& self, const std::optional<std::vector<int64_t>>& ranks, const std::string& backend) {
-             return ranks ? self.group(*ranks, backend) : self.group();
-           },
-           py::arg("ranks") = py::none(), py::arg("backend") = "")
+      .def(
+          "group",
+          [](const World& self, const std::optional<std::vector<int64_t>>& ranks, const std::string& backend) {
+            return ranks ? self.group(*ranks, backend) : self.group();
+          },
+          py::arg("ranks") = py::none(), py::arg("backend") = "")
       .def("fail", &World::fail, py::arg("message"), ReleaseGil())
       .def("use_backend",
            [](const World& self, const std::vector<int64_t>& ranks, const std::string& device,

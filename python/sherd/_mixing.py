@@ -27,7 +27,7 @@ def _guard(module: Any) -> None:
 
     def guarded(self: Any, op_call: Any, tensor: torch.Tensor, mesh: Any) -> Any:
         if _C.is_dtensor(tensor):
-            raise TypeError(
+            raise RuntimeError(  # as torch itself does; Python would take a TypeError for "try the other operand"
                 error_text(
                     str(op_call),
                     "one operand is a DTensor of sherd, another one of torch.distributed.tensor",

@@ -170,11 +170,10 @@ World init_with_store(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
   if (process_world) {
     const Link& joined = process_world->link();
     if (joined.rank == rank && joined.size == size) return World(process_world);
-    detail::throw_value_error(
-        ErrorText("init_with_store", "this process has joined another world already")
-            .fact("joined", fmt::format("rank {} of {}", joined.rank, joined.size))
-            .fact("asked", fmt::format("rank {} of {}", rank, size))
-            .help("set c10d (torch.distributed) up before the first call of sherd"));
+    detail::throw_value_error(ErrorText("init_with_store", "this process has joined another world already")
+                                  .fact("joined", fmt::format("rank {} of {}", joined.rank, joined.size))
+                                  .fact("asked", fmt::format("rank {} of {}", rank, size))
+                                  .help("set c10d (torch.distributed) up before the first call of sherd"));
   }
   Link link = link_with(options);
   link.rank = link.local_rank = rank;
