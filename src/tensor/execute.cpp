@@ -189,7 +189,7 @@ class Execution {
     if (!value.isTensor()) return;
     const Tensor tensor = value.toTensor();
     originals_.push_back({tensor, argument, 0, Tensor()});
-    if (const DTensorMeta* meta = meta_of(tensor)) value = at::empty({0}, meta->local.options());
+    value = at::empty({0}, tensor.options());
   }
 
   const Original* original(int argument) const {
@@ -294,6 +294,12 @@ class Execution {
     const Tensor result = wrapped(local, i);
     DTensorMeta* meta = meta_of(out);
     const DTensorMeta* from = meta_of(result);
+    if (meta == nullptr) {  // a plain tensor counts as replicated
+      const Placements whole(from->spec->placements.size(), Replicate());
+      out.resize_(from->spec->sizes);
+      out.copy_(move(from->local, *plan_.mesh, from->spec->sizes, from->spec->placements, whole));
+      return;
+    }
     if (out.sizes() == result.sizes()) {
       meta->local.copy_(
           move(from->local, *plan_.mesh, from->spec->sizes, from->spec->placements, meta->spec->placements));
