@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
 #include <limits>
@@ -96,6 +97,8 @@ class Execution {
     const bool written = info_.arguments[argument].written;
     if (meta != nullptr && grad && !meta->leaf_is_settled) hook_leaf(tensor);
     Tensor local = meta != nullptr ? current_local(*meta) : tensor;
+    std::optional<c10::InferenceMode> ordinary;  // as what is viewed
+    if (info_.is_view && c10::InferenceMode::is_enabled() && !tensor.is_inference()) ordinary.emplace(false);
     if (how.moves) {
       const bool contiguous = local.is_contiguous();
       local = move(how.move, local, *plan_.mesh, how.shape, how.from);
@@ -144,6 +147,8 @@ class Execution {
     const Dims sizes = stack_[base_ + 1].toIntVector();
     const auto wanted = at::infer_size(sizes, local.numel());
     if (at::detail::computeStride(local.sizes(), local.strides(), wanted)) return;
+    std::optional<c10::InferenceMode> ordinary;
+    if (c10::InferenceMode::is_enabled() && !local.is_inference()) ordinary.emplace(false);
     const Tensor copy = local.contiguous();
     const InputPlan& how = plan_.inputs[0];
     origin_ = c10::make_intrusive<ViewOrigin>(local, copy, origin_, *plan_.mesh, how.shape, how.to, how.to);

@@ -214,6 +214,19 @@ TEST(InferenceTest, ViewsAndWritesWorkWithoutVersionCounters) {
   });
 }
 
+TEST(InferenceTest, ViewsOfOrdinaryTensorsAreOrdinary) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const Tensor whole = numbers({4, 2});
+    const Tensor x = distribute_tensor(whole, mesh, {Shard(0)});
+    const c10::InferenceMode inference;
+    for (const Tensor& view : {x.detach(), x.t(), x.view({-1}), x.slice(0, 1, 3), x.select(0, 3)}) {
+      EXPECT_FALSE(view.is_inference());
+    }
+    EXPECT_TRUE((x * 2).is_inference());
+    EXPECT_TRUE(full_tensor(x.t()).equal(whole.t()));
+  });
+}
+
 TEST(OptimizerTest, EveryOptimizerStepsAsOnOneDevice) {
   using Make = std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<Tensor>)>;
   const std::vector<Make> makers{
