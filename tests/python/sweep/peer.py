@@ -19,7 +19,10 @@ class Peer(Protocol):
     shares_generator: bool
 
     def run(self, ranks: int, body: Callable[[int], None]) -> None:
-        """`body(rank)` on each rank, until all have returned. Where one raises, the others' collectives raise too."""
+        """`body(rank)` on each rank, until all have returned. Where one raises, the others' collectives raise too.
+
+        May raise what a rank raised.
+        """
 
     def is_echo(self, error: BaseException) -> bool:
         """Was this raised because another rank failed?"""
