@@ -27,7 +27,7 @@ def main() -> int:
     records = results.read(options.out)
     for of_peer in report.split_by_peer(records).values():
         if of_peer[0].peer in options.peer and options.faults:
-            print(report.faults(of_peer), end="\n\n")
+            print(report.causes(of_peer) if options.faults == "causes" else report.faults(of_peer), end="\n\n")
     print(report.summary(records))
     print(f"{time.monotonic() - started:.0f} s; results in {options.out}")
     if options.page:
@@ -45,7 +45,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("build/sweep.jsonl"), help="results are appended here")
     parser.add_argument("--fresh", action="store_true", help="forget earlier results; else what is done is not run again")
     parser.add_argument("--report-only", action="store_true", help="run nothing")
-    parser.add_argument("--faults", action="store_true", help="list the operators that are not fully right")
+    parser.add_argument(
+        "--faults",
+        choices=["operators", "causes"],
+        nargs="?",
+        const="operators",
+        help="list what is not right, by operator (each with its first such case) or by what the cases say",
+    )
     parser.add_argument("--page", type=Path, help="write docs/operators.md here")
     parser.add_argument("--quick", action="store_true", help="a small part; fails on anything that is not right")
     parser.add_argument("--case", type=CaseId.parse, metavar="OPERATOR:DTYPE:SAMPLE:PLACEMENT:MESH", help="run it alone")

@@ -1,5 +1,6 @@
 """What came out, in numbers and as a list of what is not right."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -106,6 +107,24 @@ def summary(records: Sequence[Record]) -> str:
         parts += [f"Of {of:,} cases that torch answers right with a sharded result, sherd keeps {kept:,} sharded.", ""]
     parts += ["All cases:", "", totals_table(peers), ""]
     return "\n".join(parts)
+
+
+def causes(records: Sequence[Record]) -> str:
+    """The cases that are not right, grouped by what they say but for its numbers; the largest groups first."""
+    groups: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
+    for record in records:
+        if not record.good and record.outcome != "skipped":
+            on = "" if record.outcome != "error" else " on all ranks" if record.ranks == "all" else " on some ranks"
+            first_line = record.message.strip().partition("\n")[0]
+            groups[record.outcome + on, record.phase, re.sub(r"-?\d+(\.\d+)?(e-?\d+)?", "N", first_line)[:200]].append(record)
+    lines = []
+    for (outcome, phase, text), members in sorted(groups.items(), key=lambda group: -len(group[1])):
+        counts = Counter(record.case.operator for record in members)
+        lines.append(f"- {len(members)} x {' '.join(filter(None, [outcome, phase]))}: {text}")
+        lines.append("  operators: " + ", ".join(f"{name} ({count})" for name, count in counts.items()))
+        lines.append(f"  first: `python -m sweep --peer {members[0].peer} --case '{members[0].case}'`")
+        lines += [f"      {line}" for line in members[0].message.strip().splitlines()[:6]]
+    return "\n".join(lines)
 
 
 def faults(records: Sequence[Record]) -> str:

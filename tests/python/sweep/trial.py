@@ -133,7 +133,7 @@ def _judge(peer: Peer, dense: Dense, reports: list[RankReport]) -> Outcome:
 
 def _disagreement(peer: Peer, dense: Dense, reports: list[RankReport]) -> str:
     """Ranks that gather the same tensor have the same values."""
-    if dense.unspecified or (dense.random and peer.shares_generator):
+    if dense.unspecified or dense.draws_plain or (dense.random and peer.shares_generator):
         return ""
     first = reports[0]
     for rank, other in enumerate(reports[1:], start=1):
