@@ -23,7 +23,7 @@ def main() -> int:
     started = time.monotonic()
     if not options.report_only:
         tasks = _tasks(options)
-        _run(tasks, results.ResultFile(options.out, options.fresh), options.jobs)
+        _run(tasks, results.ResultFile(options.out, options.fresh), options)
     records = results.read(options.out)
     for of_peer in report.split_by_peer(records).values():
         if of_peer[0].peer in options.peer and options.faults:
@@ -42,8 +42,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--meshes", type=_list_of(MESHES), default=["4"], help="comma-separated: 4, 2x2")
     parser.add_argument("--peer", type=_list_of(peer.NAMES), default=["sherd"], help="comma-separated: sherd, torch")
     parser.add_argument("--jobs", type=int, default=2, help="worker processes")
-    parser.add_argument("--out", type=Path, default=Path("build/sweep.jsonl"), help="results are appended here")
-    parser.add_argument("--fresh", action="store_true", help="forget earlier results; else what is done is not run again")
+    parser.add_argument("--out", type=Path, default=Path("build/sweep.jsonl"), help="results are added here; what is done is left out")
+    parser.add_argument("--fresh", action="store_true", help="forget all earlier results")
+    parser.add_argument("--again", action="store_true", help="run what is done already, too; the last result counts")
     parser.add_argument("--report-only", action="store_true", help="run nothing")
     parser.add_argument(
         "--faults",
@@ -81,12 +82,12 @@ def _tasks(options: argparse.Namespace) -> list[Task]:
     ]
 
 
-def _run(tasks: list[Task], file: results.ResultFile, jobs: int) -> None:
+def _run(tasks: list[Task], file: results.ResultFile, options: argparse.Namespace) -> None:
     def progress(done: int, total: int, task: Task) -> None:
         if done % 20 == 0 or done == total:
             print(f"{done} of {total} ({task.peer} {task.operator} {task.dtype})", file=sys.stderr)
 
-    driver.run(tasks, file, driver.Options(jobs=jobs, progress=progress))
+    driver.run(tasks, file, driver.Options(options.jobs, options.again, progress))
 
 
 def _quick(options: argparse.Namespace) -> int:
@@ -96,7 +97,7 @@ def _quick(options: argparse.Namespace) -> int:
     ]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "quick.jsonl"
-        _run(tasks, results.ResultFile(path), options.jobs)
+        _run(tasks, results.ResultFile(path), options)
         records = results.read(path)
     print(report.summary(records))
     print(report.faults(records))

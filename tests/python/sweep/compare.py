@@ -16,9 +16,12 @@ _TIMES_EPSILON = 32  # of the largest element: the dense one may be exact by cha
 _DEVIATIONS = 8  # by which the moments of a random result may be off
 
 
+BAD_LAST = ("right", "rounding", "wrong")
+
+
 @dataclass(frozen=True)
 class Verdict:
-    outcome: str  # "right", "rounding" or "wrong"
+    outcome: str  # one of BAD_LAST
     message: str = ""
 
 
@@ -155,8 +158,7 @@ def _zeros_for_none(expected: Any, actual: Any) -> tuple[Any, Any]:
 
 
 def _worse(a: Verdict, b: Verdict) -> Verdict:
-    order = ["right", "rounding", "wrong"]
-    return b if order.index(b.outcome) > order.index(a.outcome) else a
+    return b if BAD_LAST.index(b.outcome) > BAD_LAST.index(a.outcome) else a
 
 
 def _numbers(values: torch.Tensor) -> str:

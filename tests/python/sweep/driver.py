@@ -25,12 +25,13 @@ _POLL_S = 0.5
 @dataclass
 class Options:
     jobs: int = 2
+    again: bool = False  # what is done already, too
     progress: Callable[[int, int, Task], None] = lambda done, total, task: None
 
 
 def run(tasks: Sequence[Task], results: ResultFile, options: Options) -> None:
-    """All tasks that `results` has not done yet; each result is in the file as soon as it is known."""
-    left = [task for task in tasks if not results.is_done(task)]
+    """The tasks, but for those that `results` has done already; each result is in the file as soon as it is known."""
+    left = [task for task in tasks if options.again or not results.is_done(task)]
     asyncio.run(_run(left, results, options))
 
 
