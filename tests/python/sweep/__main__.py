@@ -1,0 +1,112 @@
+"""python -m sweep: see --help."""
+
+import argparse
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from sweep import cases, driver, operators_page, peer, quick, report, results
+from sweep.cases import CaseId
+from sweep.placements import MESHES
+from sweep.reproduce import reproduce
+from sweep.worker import Task
+
+
+def main() -> int:
+    options = _arguments()
+    if options.case:
+        return 0 if reproduce(options.case, options.peer[0]) else 1
+    if options.quick:
+        return _quick(options)
+    started = time.monotonic()
+    if not options.report_only:
+        tasks = _tasks(options)
+        _run(tasks, results.ResultFile(options.out, options.fresh), options)
+    records = results.read(options.out)
+    for of_peer in report.split_by_peer(records).values():
+        if of_peer[0].peer in options.peer and options.faults:
+            print(report.causes(of_peer) if options.faults == "causes" else report.faults(of_peer), end="\n\n")
+    print(report.summary(records))
+    print(f"{time.monotonic() - started:.0f} s; results in {options.out}")
+    if options.page:
+        options.page.write_text(operators_page.page(records))
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m sweep", description="torch's operators on sharded tensors")
+    parser.add_argument("--ops", default="", metavar="REGEX", help="operators whose name matches, as a whole or in part")
+    parser.add_argument("--dtypes", type=_list_of(cases.DTYPES), default=["float32"], help="comma-separated")
+    parser.add_argument("--meshes", type=_list_of(MESHES), default=["4"], help="comma-separated: 4, 2x2")
+    parser.add_argument("--peer", type=_list_of(peer.NAMES), default=["sherd"], help="comma-separated: sherd, torch")
+    parser.add_argument("--jobs", type=int, default=2, help="worker processes")
+    parser.add_argument("--out", type=Path, default=Path("build/sweep.jsonl"), help="results are added here; what is done is left out")
+    parser.add_argument("--fresh", action="store_true", help="forget all earlier results")
+    parser.add_argument("--again", action="store_true", help="run what is done already, too; the last result counts")
+    parser.add_argument("--report-only", action="store_true", help="run nothing")
+    parser.add_argument(
+        "--faults",
+        choices=["operators", "causes"],
+        nargs="?",
+        const="operators",
+        help="list what is not right, by operator (each with its first such case) or by what the cases say",
+    )
+    parser.add_argument("--page", type=Path, help="write docs/operators.md here")
+    parser.add_argument("--quick", action="store_true", help="a small part; fails on anything that is not right")
+    parser.add_argument("--case", type=CaseId.parse, metavar="OPERATOR:DTYPE:SAMPLE:PLACEMENT:MESH", help="run it alone")
+    return parser.parse_args()
+
+
+def _list_of(allowed):  # noqa: ANN001, ANN202 (argparse wants a function)
+    def parse(text: str) -> list[str]:
+        names = text.split(",")
+        for name in names:
+            if name not in allowed:
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(allowed)}")
+        return names
+
+    return parse
+
+
+def _tasks(options: argparse.Namespace) -> list[Task]:
+    wanted = re.compile(options.ops)
+    return [
+        Task(peer=peer_name, operator=name, dtype=dtype, mesh=mesh)
+        for peer_name in options.peer
+        for mesh in options.meshes
+        for dtype in options.dtypes
+        for name, op in cases.operators().items()
+        if wanted.search(name) and cases.supports(op, cases.DTYPES[dtype])
+    ]
+
+
+def _run(tasks: list[Task], file: results.ResultFile, options: argparse.Namespace) -> None:
+    def progress(done: int, total: int, task: Task) -> None:
+        if done % 20 == 0 or done == total:
+            print(f"{done} of {total} ({task.peer} {task.operator} {task.dtype})", file=sys.stderr)
+
+    driver.run(tasks, file, driver.Options(options.jobs, options.again, progress))
+
+
+def _quick(options: argparse.Namespace) -> int:
+    tasks = [
+        Task(options.peer[0], name, "float32", "4", samples=quick.SAMPLES, choices=quick.CHOICES)
+        for name in quick.OPERATORS
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "quick.jsonl"
+        _run(tasks, results.ResultFile(path), options)
+        records = results.read(path)
+    print(report.summary(records))
+    print(report.faults(records))
+    measured = report.by_operator(records)
+    unmeasured = [name for name in quick.OPERATORS if name not in measured]
+    if unmeasured:
+        print(f"not measured: {', '.join(unmeasured)}")
+    return 0 if not unmeasured and all(operator.fully_right for operator in measured.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
