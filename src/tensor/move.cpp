@@ -20,6 +20,7 @@ class Mover {
       : mesh_(mesh), here_(*mesh.coordinate()), layout_{mesh.mesh(), shape, from} {}
 
   Tensor run(const plan::Redistribution& plan, Tensor local) {
+    local = local.resolve_conj().resolve_neg();  // what travels is memory
     for (const Step& step : plan.steps) {
       local = apply(step, local);
       layout_.placements = step.after;

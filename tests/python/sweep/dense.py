@@ -136,7 +136,7 @@ def moments(value: Any) -> torch.Tensor | None:
     """
     if not isinstance(value, torch.Tensor) or value.numel() == 0:
         return None
-    numbers = torch.view_as_real(value) if value.is_complex() else value
+    numbers = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
     numbers = numbers.detach().to(torch.float64).flatten()
     numbers = numbers[torch.isfinite(numbers)]
     if numbers.numel() == 0:
