@@ -178,5 +178,5 @@ def _equal(a: Any, b: Any) -> bool:
 
 def same_values(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.dtype == torch.complex32:  # torch cannot compare these
-        a, b = torch.view_as_real(a), torch.view_as_real(b)
+        a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
     return torch.equal(a, b) or bool(((a == b) | ((a != a) & (b != b))).all())
