@@ -25,9 +25,13 @@ def main() -> int:
         tasks = _tasks(options)
         _run(tasks, results.ResultFile(options.out, options.fresh), options)
     records = results.read(options.out)
-    for of_peer in report.split_by_peer(records).values():
-        if of_peer[0].peer in options.peer and options.faults:
-            print(report.causes(of_peer) if options.faults == "causes" else report.faults(of_peer), end="\n\n")
+    peers = report.split_by_peer(records)
+    if options.faults == "gathered":
+        print(report.gathered(peers), end="\n\n")
+    elif options.faults:
+        tell = {"operators": report.faults, "causes": report.causes}[options.faults]
+        for name in options.peer:
+            print(tell(peers.get(name, [])), end="\n\n")
     print(report.summary(records))
     print(f"{time.monotonic() - started:.0f} s; results in {options.out}")
     if options.page:
@@ -48,10 +52,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--report-only", action="store_true", help="run nothing")
     parser.add_argument(
         "--faults",
-        choices=["operators", "causes"],
+        choices=["operators", "causes", "gathered"],
         nargs="?",
         const="operators",
-        help="list what is not right, by operator (each with its first such case) or by what the cases say",
+        help="list what is not right, by operator or by what the cases say; or what torch keeps sharded and sherd does not",
     )
     parser.add_argument("--page", type=Path, help="write docs/operators.md here")
     parser.add_argument("--quick", action="store_true", help="a small part; fails on anything that is not right")

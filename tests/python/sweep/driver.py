@@ -46,15 +46,19 @@ async def _run(tasks: list[Task], results: ResultFile, options: Options) -> None
         while waiting:
             task = waiting.pop()
             passed_over: set[str] = set()
+            hung: set[str] = set()
             while True:
                 if worker is None or worker.peer != task.peer:
                     if worker is not None:
                         await worker.stop()
                     worker = await _Worker.start(task.peer)
-                fault = await worker.run(task, passed_over, results)
+                fault = await worker.run(task, passed_over, hung, results)
                 if fault is None:
                     break
                 worker = None
+                if fault["outcome"] == "hang" and fault["case"] not in hung:
+                    hung.add(fault["case"])  # the machine may have been slow: once more, in a new worker
+                    continue
                 results.add(fault)
                 if fault["case"] in passed_over or ":-:" in fault["case"]:
                     break  # the samples themselves cannot be made
@@ -90,10 +94,12 @@ class _Worker:
             raise RuntimeError(f"worker for {peer} does not start:\n{worker._tail(3000)}")
         return worker
 
-    async def run(self, task: Task, passed_over: set[str], results: ResultFile) -> dict[str, Any] | None:
+    async def run(
+        self, task: Task, passed_over: set[str], hung: set[str], results: ResultFile
+    ) -> dict[str, Any] | None:
         """None where the task was done; else the record of the case that ended this worker.
 
-        `passed_over`: cases to leave out; those that are done are added.
+        `passed_over`: cases to leave out; those that are done are added. `hung`: those that hung once before.
         """
         order = {"task": dataclasses.asdict(task), "passed_over": sorted(passed_over)}
         self._process.stdin.write((json.dumps(order) + "\n").encode())
@@ -108,7 +114,7 @@ class _Worker:
                 begun = message["begin"]
             else:
                 passed_over.add(message["case"])
-                results.add(message)
+                results.add(message | ({"hung_once": True} if message["case"] in hung else {}))
 
     async def stop(self) -> None:
         self._process.stdin.close()

@@ -61,7 +61,7 @@ def _dims(operator: Operator) -> tuple[str, str]:
     seen: dict[str, list[bool]] = defaultdict(list)
     for record in operator.records:
         if record.good and record.case.mesh == "4" and record.case.placement in _DIMS:
-            seen[record.case.placement].append(any("S" in text or "P" in text for text in record.outputs))
+            seen[record.case.placement].append(record.sharded or record.partial)
     kept, gathered = [], []
     for choice, dim in _DIMS.items():
         answers = seen[choice]

@@ -42,6 +42,7 @@ class Totals:
     cases: int
     outcomes: dict[str, int]
     on_some_ranks: int
+    hung_once: int  # and not when they were tried again
     sharded: int  # right, and a result stays sharded
 
     @staticmethod
@@ -55,6 +56,7 @@ class Totals:
             cases=len(measured),
             outcomes={name: outcomes[name] for name in OUTCOMES if name != "skipped"},
             on_some_ranks=sum(r.outcome == "error" and r.ranks != "all" for r in measured),
+            hung_once=sum(r.hung_once for r in measured),
             sharded=sum(r.good and r.sharded for r in measured),
         )
 
@@ -65,6 +67,7 @@ class Totals:
             ("cases", self.cases),
             *((f"cases {name}", count) for name, count in self.outcomes.items()),
             ("errors on some ranks only", self.on_some_ranks),
+            ("hung once, not again", self.hung_once),
             ("right with a sharded result", self.sharded),
         ]
 
@@ -77,16 +80,41 @@ def split_by_peer(records: Iterable[Record]) -> dict[str, list[Record]]:
 
 
 def common(records: dict[str, list[Record]]) -> dict[str, list[Record]]:
-    """Of each peer, those cases that all peers were given. Cases that hang while they are prepared are given to none."""
-    shared = set.intersection(*({r.case for r in of_peer if r.outcome != "skipped"} for of_peer in records.values()))
-    return {peer: [r for r in of_peer if r.case in shared] for peer, of_peer in records.items()}
+    """Of each peer, those measured cases that all peers were given."""
+    measured = {peer: [r for r in of_peer if r.outcome != "skipped"] for peer, of_peer in records.items()}
+    shared = set.intersection(*({r.case for r in of_peer} for of_peer in measured.values()))
+    return {peer: [r for r in of_peer if r.case in shared] for peer, of_peer in measured.items()}
 
 
-def stay_sharded(records: dict[str, list[Record]]) -> tuple[int, int]:
-    """Of the cases that torch answers right with a sharded result: how many are so in sherd, and how many there are."""
-    torch_sharded = {r.case for r in records.get("torch", []) if r.good and r.sharded}
-    both = {r.case for r in records.get("sherd", []) if r.good and r.sharded} & torch_sharded
-    return len(both), len(torch_sharded)
+def stay_sharded(records: dict[str, list[Record]]) -> str:
+    """What sherd does with the cases that torch answers right with a sharded result."""
+    sherd = {r.case: r for r in records.get("sherd", [])}
+    cases = [sherd[r.case] for r in records.get("torch", []) if r.good and r.sharded and r.case in sherd]
+    sharded = [r for r in cases if r.good and r.sharded]
+    partial = [r for r in cases if r.good and r.partial and not r.sharded]
+    return (
+        f"Of {len(cases):,} cases that torch answers right with a sharded result, sherd answers {len(sharded):,} with a "
+        f"sharded one, {len(partial):,} with one that is Partial, and {len(cases) - len(sharded) - len(partial):,} with a "
+        "whole one or not rightly."
+    )
+
+
+def gathered(records: dict[str, list[Record]]) -> str:
+    """The cases that torch answers right with a sharded result and sherd with none, by operator."""
+    torch_sharded = {r.case: r for r in records.get("torch", []) if r.good and r.sharded}
+    lost: dict[str, list[Record]] = defaultdict(list)
+    for record in records.get("sherd", []):
+        if record.case in torch_sharded and not record.sharded:
+            lost[record.case.operator].append(record)
+    lines = []
+    for operator, members in sorted(lost.items(), key=lambda item: -len(item[1])):
+        first = members[0]
+        theirs = torch_sharded[first.case]
+        lines.append(
+            f"- {operator} ({len(members)}): {first.case}: inputs {first.inputs}; sherd {' '.join(first.outputs)}, "
+            f"torch {' '.join(theirs.outputs)}"
+        )
+    return "\n".join(lines)
 
 
 def totals_table(records: dict[str, list[Record]]) -> str:
@@ -100,12 +128,12 @@ def totals_table(records: dict[str, list[Record]]) -> str:
 
 def summary(records: Sequence[Record]) -> str:
     peers = split_by_peer(records)
-    parts = []
-    if len(peers) > 1:
-        parts += ["Cases that both were given:", "", totals_table(common(peers)), ""]
-        kept, of = stay_sharded(peers)
-        parts += [f"Of {of:,} cases that torch answers right with a sharded result, sherd keeps {kept:,} sharded.", ""]
-    parts += ["All cases:", "", totals_table(peers), ""]
+    if len(peers) < 2:
+        return totals_table(peers) + "\n"
+    shared = common(peers)
+    parts = [totals_table(shared), "", stay_sharded(shared), ""]
+    if any(len(shared[peer]) != Totals.of(of_peer).cases for peer, of_peer in peers.items()):
+        parts += ["The above are the cases that both were given; these are all:", "", totals_table(peers), ""]
     return "\n".join(parts)
 
 

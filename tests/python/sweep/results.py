@@ -20,15 +20,25 @@ class Record:
     ranks: str = ""
     inputs: str = ""
     outputs: list[str] = field(default_factory=list)
+    hung_once: bool = False  # and not when it was tried again
 
     @property
     def good(self) -> bool:
         return self.outcome in ("right", "rounding")
 
     @property
+    def placements(self) -> set[str]:
+        """All that the results have, of any mesh axis: "S0" and its like, "R", "P"."""
+        return {part for text in self.outputs if text != "plain" for part in text.strip("()").split(", ")}
+
+    @property
     def sharded(self) -> bool:
         """Does any result stay sharded?"""
-        return any("S" in text for text in self.outputs)
+        return bool(self.placements - {"R", "P"})
+
+    @property
+    def partial(self) -> bool:
+        return "P" in self.placements
 
 
 class ResultFile:

@@ -72,7 +72,7 @@ def _placement(text: str) -> Placement:
 def _text(kind: Placement) -> str:
     if isinstance(kind, Shard):
         return f"S{kind.dim}"
-    return {"Replicate": "R", "Partial": "P"}.get(type(kind).__name__, type(kind).__name__)
+    return "R" if kind.is_replicate() else "P" if kind.is_partial() else type(kind).__name__
 
 
 def make() -> TorchPeer:

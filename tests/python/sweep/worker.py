@@ -7,9 +7,11 @@ It reads tasks from its input, one JSON object a line, and writes what happens, 
     {"end": true}                                 after the task
 """
 
+import ctypes
 import dataclasses
 import json
 import os
+import signal
 import sys
 import warnings
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ from sweep.placements import choices
 from sweep.trial import Outcome, run_case
 
 _LONGEST_MESSAGE = 1500
+_PR_SET_PDEATHSIG = 1  # of Linux
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ def main() -> None:
     # What operators and libraries print must not come between the lines for the driver.
     answers: TextIO = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a worker that hangs ends with its driver
     prepare()
     asked = peer.load(sys.argv[1])
 
