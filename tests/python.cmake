@@ -15,6 +15,14 @@ sherd_python_test(doctests)
 sherd_python_test(test_package)
 sherd_python_test(test_processes)
 
+# A small part of the sweep over torch's list of operators.
+execute_process(COMMAND ${Python3_EXECUTABLE} -c "import expecttest" RESULT_VARIABLE no_sweep ERROR_QUIET)
+if(NOT no_sweep)
+  add_test(NAME python_sweep COMMAND ${Python3_EXECUTABLE} -m sweep --quick)
+  set_tests_properties(python_sweep PROPERTIES LABELS python TIMEOUT 900
+    ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python:${CMAKE_CURRENT_SOURCE_DIR}/python;PYTHONDONTWRITEBYTECODE=1")
+endif()
+
 execute_process(COMMAND ${Python3_EXECUTABLE} -c "import scikit_build_core" RESULT_VARIABLE no_wheel ERROR_QUIET)
 if(NOT no_wheel AND NOT SHERD_TORCH_BY_HAND)
   sherd_python_test(test_wheel ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/wheel)

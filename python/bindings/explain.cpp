@@ -25,6 +25,7 @@ void bind_explain(py::module_& module) {
                              })
       .def("__str__", [](const Explanation& self) { return to_string(self); })
       .def("__repr__", [](const Explanation& self) { return to_string(self); });
+  module.def("rules_of", &rules_of, py::arg("op"));
   module.def("explain", [](const std::string& op, const std::vector<std::optional<std::string>>& operands,
                            const Mesh& mesh, const std::vector<std::pair<std::string, ArgumentValue>>& arguments,
                            const std::string& rule, int outputs) {

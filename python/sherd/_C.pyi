@@ -294,6 +294,7 @@ class Explanation:
     @property
     def outputs(self) -> list[str]: ...
 
+def rules_of(op: str) -> list[str]: ...
 def explain(
     op: str,
     operands: Sequence[str | None],

@@ -246,6 +246,8 @@ class Values(unittest.TestCase):
         self.assertEqual(answer.bytes, 0)
         self.assertEqual(answer.outputs, ["f32[64, 16] P(sum)@tp"])
         self.assertIn("mm", str(answer))
+        self.assertEqual(sherd.rules_of("mm"), ["i k, k j -> i j            | reduce k, linear 0 1"])
+        self.assertEqual(sherd.rules_of("no_such_operator"), [])
         with sherd.fake_world(0, 4):
             mesh = sherd.init_device_mesh("cpu", (4,))
             x = sherd.zeros(8, 8, device_mesh=mesh, placements=[Shard(1)])

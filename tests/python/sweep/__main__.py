@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from sweep import cases, driver, operators_page, peer, quick, report, results
+from sweep import cases, driver, operators_page, peer, quick, report, results, rules
 from sweep.cases import CaseId
 from sweep.placements import MESHES
 from sweep.reproduce import reproduce
@@ -35,7 +35,7 @@ def main() -> int:
     print(report.summary(records))
     print(f"{time.monotonic() - started:.0f} s; results in {options.out}")
     if options.page:
-        options.page.write_text(operators_page.page(records))
+        options.page.write_text(operators_page.page(records, rules.rules_of))
     return 0
 
 
@@ -45,6 +45,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--dtypes", type=_list_of(cases.DTYPES), default=["float32"], help="comma-separated")
     parser.add_argument("--meshes", type=_list_of(MESHES), default=["4"], help="comma-separated: 4, 2x2")
     parser.add_argument("--peer", type=_list_of(peer.NAMES), default=["sherd"], help="comma-separated: sherd, torch")
+    parser.add_argument("--all", action="store_true", help="sherd on every type and mesh, torch beside it for float32 on 4")
     parser.add_argument("--jobs", type=int, default=2, help="worker processes")
     parser.add_argument("--out", type=Path, default=Path("build/sweep.jsonl"), help="results are added here; what is done is left out")
     parser.add_argument("--fresh", action="store_true", help="forget all earlier results")
@@ -76,6 +77,11 @@ def _list_of(allowed):  # noqa: ANN001, ANN202 (argparse wants a function)
 
 def _tasks(options: argparse.Namespace) -> list[Task]:
     wanted = re.compile(options.ops)
+    if options.all:
+        one, every = argparse.Namespace(**vars(options)), argparse.Namespace(**vars(options))
+        every.peer, every.dtypes, every.meshes, every.all = ["sherd"], list(cases.DTYPES), list(MESHES), False
+        one.peer, one.dtypes, one.meshes, one.all = ["sherd", "torch"], ["float32"], ["4"], False
+        return list(dict.fromkeys(_tasks(one) + _tasks(every)))
     return [
         Task(peer=peer_name, operator=name, dtype=dtype, mesh=mesh)
         for peer_name in options.peer
