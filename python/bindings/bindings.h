@@ -13,6 +13,9 @@ namespace py = pybind11;
 /// Others may run Python while this function does its work.
 using ReleaseGil = py::call_guard<py::gil_scoped_release>;
 
+/// "ValueError: what is wrong", or the text alone where it has sherd's form already. With the interpreter's lock.
+std::string message_of(const py::error_already_set& error);
+
 void bind_layout(py::module_& module);
 void bind_world(py::module_& module);
 void bind_collectives(py::module_& module);

@@ -70,6 +70,18 @@ void bind_collectives(py::module_& module) {
   module.def("receive", &receive, py::arg("group"), py::arg("tensor"), py::arg("source"), py::arg("tag") = 0,
              ReleaseGil());
   module.def("barrier", &barrier, py::arg("group"), ReleaseGil());
+  module.def(
+      "agree",
+      [](const Group& group, const std::string& operation, const py::function& check) {
+        agree(group, operation, [&] {
+          try {
+            check();
+          } catch (const py::error_already_set& error) {
+            throw std::runtime_error(message_of(error));
+          }
+        });
+      },
+      py::arg("group"), py::arg("operation"), py::arg("check"));
   module.def("all_gather_text", &all_gather_text, py::arg("group"), py::arg("text"), ReleaseGil());
 
   py::class_<CollectiveCall>(module, "CollectiveCall")

@@ -134,6 +134,18 @@ void bind_layouts(py::module_& module) {
             return py::tuple(py::cast(local_shape(self, coordinate(self, rank))));
           },
           py::arg("rank"))
+      .def(
+          "local_offset",
+          [coordinate](const Layout& self, int64_t rank) {
+            return py::tuple(py::cast(local_offset(self, coordinate(self, rank))));
+          },
+          py::arg("rank"))
+      .def(
+          "global_row",
+          [coordinate](const Layout& self, int64_t rank, int64_t dim, int64_t local_row) {
+            return global_row(self, dim, coordinate(self, rank), local_row);
+          },
+          py::arg("rank"), py::arg("dim"), py::arg("local_row"))
       .def("same_boxes", [](const Layout& self, const Layout& other) { return same_boxes(self, other); })
       .def(
           "draw", [](const Layout& self, bool color) { return draw_text(self, {.color = color}); },

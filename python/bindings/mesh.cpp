@@ -32,9 +32,7 @@ int64_t axis_number(const DeviceMesh& mesh, const std::variant<int64_t, std::str
 using Axis = std::variant<int64_t, std::string>;
 
 // Ranks in an array of any kind, as torch.distributed takes them: [[0, 1], [2, 3]], or a tensor.
-DeviceMesh mesh_of_ranks(const std::string& device_type, const py::object& mesh,
-                         const std::optional<std::vector<std::string>>& names,
-                         const std::optional<std::map<std::string, std::string>>& backends) {
+Mesh mesh_value(const py::object& mesh, const std::optional<std::vector<std::string>>& names) {
   const auto array = py::module_::import("torch").attr("as_tensor")(mesh).cast<at::Tensor>();
   if (array.dim() == 0 || !c10::isIntegralType(array.scalar_type(), false)) {
     throw std::invalid_argument(ErrorText("DeviceMesh", "a mesh is an array of ranks")
@@ -42,15 +40,20 @@ DeviceMesh mesh_of_ranks(const std::string& device_type, const py::object& mesh,
                                     .help("sherd.DeviceMesh(\"cpu\", [[0, 1], [2, 3]])")
                                     .str());
   }
-  py::module_::import("sherd._world").attr("init")();
   const at::Tensor flat = array.to(c10::kCPU, c10::kLong).reshape({-1}).contiguous();
   const auto* first = flat.const_data_ptr<int64_t>();
+  return Mesh(axes_of(array.sizes().vec(), names.value_or(std::vector<std::string>())),
+              std::vector<int64_t>(first, first + flat.numel()));
+}
+
+DeviceMesh mesh_of_ranks(const std::string& device_type, const py::object& mesh,
+                         const std::optional<std::vector<std::string>>& names,
+                         const std::optional<std::map<std::string, std::string>>& backends) {
+  Mesh ranks = mesh_value(mesh, names);
+  py::module_::import("sherd._world").attr("init")();
   Backends by_axis;
   if (backends) by_axis.assign(backends->begin(), backends->end());
-  return DeviceMesh(device_type,
-                    Mesh(axes_of(array.sizes().vec(), names.value_or(std::vector<std::string>())),
-                         std::vector<int64_t>(first, first + flat.numel())),
-                    by_axis);
+  return DeviceMesh(device_type, std::move(ranks), by_axis);
 }
 
 std::vector<std::unique_ptr<MeshScope>>& scopes() {
@@ -108,6 +111,24 @@ void bind_mesh(py::module_& module) {
           },
           py::arg("dim"), py::arg("shape"), py::arg("names") = std::vector<std::string>())
       .def("root", &DeviceMesh::root)
+      .def_static(
+          "from_group",
+          [](const Group& group, const std::string& device_type, const py::object&,
+             const std::optional<std::vector<std::string>>& names) {
+            py::module_::import("sherd._world").attr("init")();
+            return DeviceMesh::from_group(group, device_type, names ? names->at(0) : "");
+          },
+          py::arg("group"), py::arg("device_type"), py::arg("mesh") = py::none(), py::kw_only(),
+          py::arg("mesh_dim_names") = py::none())
+      .def_static(
+          "from_group",
+          [](const std::vector<Group>& groups, const std::string& device_type, const py::object& mesh,
+             const std::optional<std::vector<std::string>>& names) {
+            py::module_::import("sherd._world").attr("init")();
+            return DeviceMesh::from_groups(groups, device_type, mesh_value(mesh, names));
+          },
+          py::arg("group"), py::arg("device_type"), py::arg("mesh") = py::none(), py::kw_only(),
+          py::arg("mesh_dim_names") = py::none())
       .def_static("concatenate", &DeviceMesh::concatenate, py::arg("meshes"))
       .def("__enter__",
            [](const DeviceMesh& self) {

@@ -16,14 +16,6 @@ WorldOptions world_options(const std::string& backend, std::optional<double> tim
   return options;
 }
 
-// "ValueError: what is wrong", or the text alone where it has sherd's form already.
-std::string message_of(const py::error_already_set& error) {
-  const std::string text = py::str(error.value());
-  if (text.find("\n  help: ") != std::string::npos) return text;
-  const std::string type = py::str(error.type().attr("__name__"));
-  return text.empty() ? type : type + ": " + text;
-}
-
 // Every rank runs fn(rank), each in a thread of its own. What the first rank to fail raised is raised here.
 py::list spawn_ranks(int n, const py::function& fn, const std::string& backend, std::optional<double> timeout,
                      bool check) {
@@ -76,6 +68,13 @@ class PyWorldScope {
 };
 
 }  // namespace
+
+std::string message_of(const py::error_already_set& error) {
+  const std::string text = py::str(error.value());
+  if (text.find("\n  help: ") != std::string::npos) return text;
+  const std::string type = py::str(error.type().attr("__name__"));
+  return text.empty() ? type : type + ": " + text;
+}
 
 void bind_world(py::module_& module) {
   py::class_<Group>(module, "Group")

@@ -225,6 +225,7 @@ class Values(unittest.TestCase):
         sherd.check_tiling(boxes, (5, 4))
         with self.assertRaisesRegex(ValueError, "leave a hole"):
             sherd.check_tiling(boxes[:3], (5, 4))
+        self.assertEqual((layout.local_offset(3), layout.global_row(3, 0, 1)), ((3, 2), 4))
         self.assertIn("<svg", layout.svg())
         self.assertIn("weights", sherd.draw_html([("weights", layout)]))
 
@@ -240,6 +241,9 @@ class Values(unittest.TestCase):
             self.assertEqual(mesh.get_local_rank("tp"), 1)
             self.assertEqual((mesh.size(), mesh.size("tp")), (8, 4))
             self.assertEqual(mesh.flatten("all").shape, (8,))
+            groups = [mesh.get_group("dp"), mesh.get_group("tp")]
+            self.assertEqual(sherd.DeviceMesh.from_group(groups, "cpu", mesh.mesh).shape, (2, 4))
+            self.assertEqual(sherd.DeviceMesh.from_group(groups[1], "cpu", mesh_dim_names=("x",)).ranks, [4, 5, 6, 7])
 
     def test_explain(self) -> None:
         answer = sherd.explain("mm", "f32[64, 32@tp]", "f32[32@tp, 16]", mesh="[dp=2, tp=4]")
@@ -269,6 +273,22 @@ class Values(unittest.TestCase):
             return sherd.placements(y), len(recorder.calls), sherd.full_tensor(y).tolist()
 
         self.assertEqual(sherd.spawn(2, run)[1], ((Shard(0),), 0, [0.0, 2.0, 4.0, 6.0]))
+
+    def test_agree(self) -> None:
+        def run(rank: int) -> str:
+            def check() -> None:
+                if rank == 2:
+                    raise ValueError("not me")
+
+            try:
+                sherd.agree(sherd.init().group(), "load", check)
+            except ValueError as error:
+                return str(error)
+            return "agreed"
+
+        said = sherd.spawn(3, run)
+        self.assertEqual(len(set(said)), 1)
+        self.assertIn("not me", said[0])
 
     def test_collectives(self) -> None:
         def run(rank: int) -> Any:
