@@ -1,7 +1,8 @@
-sherd_test(ops_test LABEL property LINK sherd TIMEOUT 600
-  SOURCES property/ops_test.cpp property/op_samples.cpp property/distribute_any.cpp)
-sherd_test(audit_test LABEL property LINK sherd TIMEOUT 120
-  SOURCES property/audit_test.cpp property/op_samples.cpp property/distribute_any.cpp)
+# What the operators are tried on; compiled once for both tests.
+set(sherd_op_samples property/op_samples.cpp property/linear_algebra_samples.cpp property/spatial_samples.cpp
+  property/along_sharded_samples.cpp property/distribute_any.cpp)
+sherd_test(ops_test LABEL property LINK sherd TIMEOUT 600 SOURCES property/ops_test.cpp ${sherd_op_samples})
+sherd_test(audit_test LABEL property LINK sherd TIMEOUT 120 SOURCES property/audit_test.cpp ${sherd_op_samples})
 sherd_test(redistribute_test LABEL property LINK sherd TIMEOUT 300
   SOURCES property/redistribute_test.cpp property/distribute_any.cpp)
 sherd_test(modules_test LABEL property LINK sherd SOURCES property/modules_test.cpp)
@@ -10,3 +11,4 @@ sherd_test(dtensor_test LABEL unit LINK sherd SOURCES unit/tensor/dtensor_test.c
 sherd_test(tensor_errors_test LABEL error LINK sherd SOURCES error/tensor_errors_test.cpp)
 sherd_test(rules_test LABEL unit LINK core
   SOURCES unit/rules/rule_test.cpp unit/plan/explain_test.cpp unit/plan/propagate_test.cpp)
+sherd_test(communication_test LABEL property LINK sherd SOURCES property/communication_test.cpp property/distribute_any.cpp)

@@ -26,9 +26,12 @@ class Binder {
       const size_t pattern = std::min<size_t>(static_cast<size_t>(i), rule_.num_outputs - 1U);
       if (!bind_output(rule_.outputs[pattern])) return std::nullopt;
     }
+    bind_same();
     bind_added();
     drop_broadcast_dims();
+    if (!bind_size()) return std::nullopt;
     bound_.shape_only = rule_.shape_only;
+    bound_.takes_empty = rule_.takes_empty;
     for (uint8_t i = 0; i < rule_.num_linear; ++i) bound_.linear.push_back(rule_.linear[i].inputs);
     return std::move(bound_);
   }
@@ -218,6 +221,17 @@ class Binder {
     return true;
   }
 
+  // "same k": outputs without the factor do not depend on it.
+  void bind_same() {
+    for (const auto& [token, factor] : named_) {
+      if (!rule_.factors[static_cast<size_t>(token)].same) continue;
+      for (BoundOperand& output : bound_.outputs) {
+        const bool has = std::find(output.dims.begin(), output.dims.end(), DimFactors{factor}) != output.dims.end();
+        if (!has) output.same_for.push_back(factor);
+      }
+    }
+  }
+
   // "+": aligned with the first output from the right.
   void bind_added() {
     for (size_t i = 0; i < bound_.inputs.size(); ++i) {
@@ -229,6 +243,19 @@ class Binder {
         operand.dims[operand.dims.size() - d] = output[output.size() - d];
       }
     }
+  }
+
+  // "size input_size": the argument becomes the local size of the first output.
+  bool bind_size() {
+    if (rule_.size_argument.empty()) return true;
+    const auto size = call_.list(rule_.size_argument);
+    BoundOperand& output = bound_.outputs.front();
+    if (!size || size->size() != output.dims.size()) {
+      return no("argument {} is not the size of the output", rule_.size_argument);
+    }
+    output.sizes = *size;
+    bound_.sizes.push_back({call_.find(rule_.size_argument)->argument, 0});
+    return true;
   }
 
   // An input's dim of size 1 that stands for a larger factor is broadcast: it has no factor.

@@ -73,6 +73,7 @@ struct BoundRule {
   std::vector<SizeArgument> sizes;
   std::vector<IntArgument> ints;
   std::optional<WindowArguments> window = {};  // of the one operand that has a window
+  bool takes_empty = false;                    // the operator knows what to do with a tensor without rows
 };
 
 /// Whether a set of inputs, one bit each, has this one. Calls may have more inputs than a set can hold.

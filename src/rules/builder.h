@@ -35,8 +35,9 @@ class Builder {
   }
   const Dims& shape(size_t input = 0) const { return call_.tensors[input].shape; }
   bool present(size_t input) const { return input < call_.tensors.size() && call_.tensors[input].present; }
-  /// The size argument called `name` becomes the local size of the first output.
+  /// The size argument called `name` becomes the local size of the first output, which is made to measure.
   void localize(std::string_view name) {
+    rule.takes_empty = true;
     if (const PlainArgument* argument = call_.find(name)) rule.sizes.push_back({argument->argument, 0});
   }
   /// The rule, linear in its first input.

@@ -28,6 +28,17 @@ std::optional<BoundRule> index_select(const OpCall& call) {
   return builder.linear();
 }
 
+// take(self, index): elements by their place in the whole, which every rank needs.
+std::optional<BoundRule> take(const OpCall& call) {
+  Builder builder(call);
+  const Dims& index = builder.shape(1);
+  BoundOperand& output = builder.output(index.size());
+  for (size_t d = 0; d < index.size(); ++d) {
+    output.dims[d] = builder.rule.inputs[1].dims[d] = {builder.factor(index[d])};
+  }
+  return builder.linear();
+}
+
 // Dims in which `self` and `index` go together; the index may be smaller, and then it names the first rows.
 bool go_together(const Builder& builder, size_t d, size_t dim) {
   return d != dim && builder.shape(0)[d] == builder.shape(1)[d];
@@ -86,12 +97,12 @@ std::optional<BoundRule> scatter(const OpCall& call) {
     output.dims[d] = in[0].dims[d] = in[1].dims[d] = {builder.factor(shape[d])};
     if (has_source) in[2].dims[d] = output.dims[d];
   }
-  if (has_source) builder.rule.linear = {0b101};
+  if (has_source && call.overload.starts_with("src")) builder.rule.linear = {0b101};
   return builder.done();
 }
 
 // index_add(self, dim, index, source): rows of the source are added to the rows that the index names. index_copy and
-// index_fill put them there.
+// index_fill put them there, index_reduce multiplies them in or takes the larger.
 std::optional<BoundRule> index_add(const OpCall& call) {
   Builder builder(call);
   const Dims& shape = builder.shape(0);
@@ -111,7 +122,7 @@ std::optional<BoundRule> index_add(const OpCall& call) {
     in[1].dims[0] = in[2].dims[*dim] = {builder.factor(builder.shape(1)[0], FactorKind::reduce)};
     in[0].added = true;
   }
-  if (has_source) builder.rule.linear = {0b101};
+  if (has_source && !call.op.starts_with("aten::index_reduce")) builder.rule.linear = {0b101};
   return builder.done();
 }
 
@@ -226,10 +237,11 @@ std::optional<BoundRule> index_put(const OpCall& call) {
 std::span<const FunctionRow> indexing_functions() {
   static constexpr FunctionRow kRows[] = {
       {"index_select", index_select, 2, 1, "dim"},
+      {"take", take, 2},
       {"gather", gather, 2, 1, "dim"},
       {"scatter_add", scatter_add, 3, 1, "dim"},
-      {"scatter", scatter, 2, 1, "dim"},
-      {"index_add index_copy index_fill", index_add, 2, 1, "dim"},
+      {"scatter scatter_reduce", scatter, 2, 1, "dim"},
+      {"index_add index_copy index_fill index_reduce", index_add, 2, 1, "dim"},
       {"index _unsafe_index", index, 2},
       {"index_put _index_put_impl _unsafe_index_put", index_put, 3},
   };
@@ -240,6 +252,13 @@ std::span<const Row> indexing_rows() {
   // clang-format off
   static constexpr Row kRows[] = {
       {"embedding",                "v d, * -> * d             | mask v, linear 0"},
+      {"bucketize.Tensor",         "*, k -> *                 | whole k"},
+      {"searchsorted.Tensor",      "k, *, k -> *              | whole k"},
+      {"searchsorted.Tensor",      "* k, * q, * k -> * q      | whole k"},
+      {"isin.Tensor_Tensor",       "*, k -> *                 | reduce(max) k, when invert=0"},
+      {"isin.Tensor_Tensor",       "*, k -> *                 | reduce(min) k, when invert=1"},
+      {"isin.Tensor_Tensor",       "*, - -> *"},
+      {"isin.Tensor_Scalar",       "* -> *"},
   };
   // clang-format on
   return kRows;

@@ -22,6 +22,16 @@ std::span<const Row> loss_rows() {
       {"binary_cross_entropy",               "d, d, d ->        | reduce(avg) d, d=dim, when reduction=1"},
       {"binary_cross_entropy_backward",      "*, *, *, * -> *   | linear 0, when reduction=0"},
       {"binary_cross_entropy_backward",      "*, *, *, * -> *   | linear 0, when reduction=2"},
+      {"multi_margin_loss",                  "n c, n, c -> n    | whole c, when reduction=0"},
+      {"multi_margin_loss",                  "n c, n, c ->      | whole c, reduce n, when reduction=2"},
+      {"multi_margin_loss",                  "n c, n, c ->      | whole c, reduce(avg) n, when reduction=1"},
+      {"multi_margin_loss_backward",         "n, n c, n, c -> n c | whole c, linear 0, when reduction=0"},
+      {"multi_margin_loss_backward",         ", n c, n, c -> n c | whole c, linear 0, when reduction=2"},
+      {"multilabel_margin_loss_forward",     "n c, n c -> n, n c | whole c, when reduction=0"},
+      {"multilabel_margin_loss_forward",     "n c, n c -> , n c | whole c, reduce n, when reduction=2"},
+      {"multilabel_margin_loss_forward",     "n c, n c -> , n c | whole c, reduce(avg) n, when reduction=1"},
+      {"multilabel_margin_loss_backward",    "n, n c, n c, n c -> n c | whole c, linear 0, when reduction=0"},
+      {"multilabel_margin_loss_backward",    ", n c, n c, n c -> n c | whole c, linear 0, when reduction=2"},
   };
   // clang-format on
   return kRows;

@@ -175,6 +175,38 @@ std::optional<BoundRule> batch_norm_backward(const OpCall& call) {
   return builder.done();
 }
 
+// glu(self, dim) and glu_backward(grad_output, self, dim): one dim is halved, the others stay.
+std::optional<BoundRule> glu(const OpCall& call) {
+  const bool back = call.tensors.size() > 1;
+  Builder builder(call);
+  const Dims& shape = builder.shape(back ? 1 : 0);
+  const int64_t dim = wrapped(call.integer("dim", -1), static_cast<int64_t>(shape.size()));
+  BoundOperand& output = builder.output(shape.size());
+  output.sizes = shape;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (static_cast<int64_t>(d) == dim) {
+      if (!back) output.sizes[d] = shape[d] / 2;
+      continue;
+    }
+    output.dims[d] = {builder.factor(shape[d])};
+    for (BoundOperand& input : builder.rule.inputs) input.dims[d] = output.dims[d];
+  }
+  return back ? builder.linear() : builder.done();
+}
+
+// renorm(self, p, dim, maxnorm): each slice along the dim has a norm of its own.
+std::optional<BoundRule> renorm(const OpCall& call) {
+  Builder builder(call);
+  const Dims& shape = builder.shape();
+  const int64_t dim = wrapped(call.integer("dim", 0), static_cast<int64_t>(shape.size()));
+  if (!in_range(dim, static_cast<int64_t>(shape.size()))) return std::nullopt;
+  const auto at = static_cast<size_t>(dim);
+  BoundOperand& output = builder.output(shape.size());
+  output.sizes = shape;
+  builder.rule.inputs[0].dims[at] = output.dims[at] = {builder.factor(shape[at])};
+  return builder.done();
+}
+
 // native_group_norm(input, weight, bias, N, C, HxW, group, eps) -> output, mean, rstd: the batch is free.
 std::optional<BoundRule> group_norm(const OpCall& call) {
   Builder builder(call);
@@ -312,32 +344,44 @@ std::optional<BoundRule> attention_choice(const OpCall& call) {
   return builder.done();
 }
 
-// nll_loss_forward(self, target, weight, reduction, ignore_index) -> loss, total_weight; classes are whole. A mean
-// over a sharded batch never comes here.
+// nll_loss_forward(self, target, weight, reduction, ignore_index) -> loss, total_weight: dim 1 holds the classes and is
+// whole, the others, which the target has, are batch and, in nll_loss2d, pixels. A mean over sharded ones never comes
+// here.
 std::optional<BoundRule> nll_loss(const OpCall& call) {
   Builder builder(call);
-  if (builder.shape().size() != 2) return std::nullopt;
+  const Dims& shape = builder.shape();
+  const Dims& target = builder.shape(1);
+  if (shape.size() < 2 || target.size() + 1 != shape.size()) return std::nullopt;
   const int64_t reduction = call.integer("reduction", 1);
-  const bool sums = reduction == 2;
-  const int16_t batch = builder.factor(builder.shape()[0], reduction == 1 ? FactorKind::whole
-                                                           : sums         ? FactorKind::reduce
-                                                                          : FactorKind::pass);
-  builder.rule.inputs[0].dims[0] = builder.rule.inputs[1].dims[0] = {batch};
-  BoundOperand& loss = builder.output(reduction == 0 ? 1 : 0);
-  if (reduction == 0) loss.dims[0] = {batch};
+  const FactorKind kind = reduction == 1 ? FactorKind::whole : reduction == 2 ? FactorKind::reduce : FactorKind::pass;
+  std::vector<DimFactors> samples;
+  for (size_t d = 0; d < target.size(); ++d) {
+    samples.push_back({builder.factor(target[d], kind)});
+    builder.rule.inputs[0].dims[d == 0 ? 0 : d + 1] = builder.rule.inputs[1].dims[d] = samples[d];
+  }
+  BoundOperand& loss = builder.output(reduction == 0 ? samples.size() : 0);
+  if (reduction == 0) loss.dims = samples;
   builder.output(0);
-  if (reduction == 0) builder.rule.outputs[1].same_for = {batch};
+  for (const DimFactors& sample : samples) {
+    if (reduction == 0) builder.rule.outputs[1].same_for.push_back(sample.front());
+  }
   return builder.done();
 }
 
 // nll_loss_backward(grad_output, self, target, weight, reduction, ignore_index, total_weight) -> grad of self.
 std::optional<BoundRule> nll_loss_backward(const OpCall& call) {
   Builder builder(call);
-  if (builder.shape(1).size() != 2) return std::nullopt;
-  const int16_t batch = builder.factor(builder.shape(1)[0]);
-  if (builder.shape(0).size() == 1) builder.rule.inputs[0].dims[0] = {batch};
-  builder.rule.inputs[1].dims[0] = builder.rule.inputs[2].dims[0] = {batch};
-  builder.output(2).dims[0] = {batch};
+  const Dims& shape = builder.shape(1);
+  const Dims& target = builder.shape(2);
+  if (shape.size() < 2 || target.size() + 1 != shape.size()) return std::nullopt;
+  builder.output(shape.size());
+  auto& in = builder.rule.inputs;
+  for (size_t d = 0; d < target.size(); ++d) {
+    const int16_t sample = builder.factor(target[d]);
+    if (builder.shape(0).size() == target.size()) in[0].dims[d] = {sample};
+    const size_t at = d == 0 ? 0 : d + 1;
+    in[1].dims[at] = in[2].dims[d] = builder.rule.outputs[0].dims[at] = {sample};
+  }
   return builder.done();
 }
 
@@ -371,6 +415,12 @@ std::span<const FunctionRow> network_functions() {
       {"convolution_backward", convolution_backward, 3, 3},
       {"native_batch_norm _native_batch_norm_legit_no_training", batch_norm, 1, 3},
       {"native_batch_norm_backward", batch_norm_backward, 2, 3},
+      {"_native_batch_norm_legit _native_batch_norm_legit_functional _batch_norm_with_update "
+       "_batch_norm_with_update_functional _batch_norm_no_update",
+       batch_norm, 3, 3},
+      {"glu", glu, 1, 1, "dim"},
+      {"glu_backward", glu, 2, 1, "dim"},
+      {"renorm", renorm, 1, 1, "dim"},
       {"native_group_norm", group_norm, 1, 3, "N"},
       {"native_group_norm_backward", group_norm_backward, 4, 3, "N"},
       {"_scaled_dot_product_flash_attention_for_cpu", attention, 3, 2},
@@ -381,8 +431,8 @@ std::span<const FunctionRow> network_functions() {
        attention_backward_on_gpu, 6, 3},
       {"_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward, 6, 3},
       {"_fused_sdp_choice", attention_choice, 3},
-      {"nll_loss_forward", nll_loss, 2, 2},
-      {"nll_loss_backward", nll_loss_backward, 3},
+      {"nll_loss_forward nll_loss2d_forward", nll_loss, 2, 2},
+      {"nll_loss_backward nll_loss2d_backward", nll_loss_backward, 3},
       {"embedding_dense_backward", embedding_backward, 2},
   };
   return kRows;

@@ -18,6 +18,7 @@ struct TensorArgument {
   bool present = true;   // false for an optional tensor that is not there
   int argument = 0;      // which argument of the operator it belongs to
   bool is_mask = false;  // of booleans: as an index it picks where it is true
+  int64_t element_size = 0;
 };
 
 using Value = std::variant<std::monostate, bool, int64_t, double, Dims, std::string>;
@@ -33,7 +34,8 @@ struct OpCall {
   std::string overload;                 // "" or "Tensor"
   std::vector<TensorArgument> tensors;  // in argument order; lists are laid flat; `out` arguments are not among them
   std::vector<PlainArgument> plain;
-  int num_outputs = 1;  // 0: as many as the rule has
+  int num_outputs = 1;     // 0: as many as the rule has
+  int64_t dtype_size = 0;  // bytes of an element of the dtype that an argument asks for; 0 where none does
 
   const PlainArgument* find(std::string_view name) const;
   /// The argument as an integer (bools count), or `otherwise` where it is absent or None.

@@ -28,7 +28,18 @@ std::span<const Row> pointwise_rows() {
       {"relu gelu silu tanh exp sigmoid sqrt rsqrt abs log pow",         "*, * -> *"},
       {"fill",                                                           "*, * -> *"},
       {"zero",                                                           "* -> *        | linear 0"},
+      {"_conj _neg_view conj_physical _conj_physical",                   "* -> *        | linear 0"},
+      {"view_as_real",                                                   "* -> * c      | whole c, linear 0"},
+      {"view_as_complex",                                                "* c -> *      | whole c, linear 0"},
+      {"hardswish",                                                      "* -> *"},
+      {"hardshrink_backward softshrink_backward",                        "*, * -> *     | linear 0"},
+      {"_prelu_kernel",                                                  "*, * -> *"},
+      {"_prelu_kernel_backward",                                         "*, *, * -> *, *"},
+      {"_add_relu",                                                      "*, * -> *"},
       {"tril triu",                                                      "* r c -> * r c | whole r c, linear 0"},
+      // A number that every rank must see alike; of two tensors' sizes, no values are needed.
+      {"_local_scalar_dense",                                            "- ->"},
+      {"is_same_size",                                                   "-, - ->       | shape 0 1"},
   };
   // clang-format on
   return kRows;

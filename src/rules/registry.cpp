@@ -40,12 +40,13 @@ const Table& builtin() {
   static const Table table = [] {
     Table result;
     for (const auto rows : {pointwise_rows(), contraction_rows(), reduction_rows(), normalization_rows(),
-                            indexing_rows(), spatial_rows(), factory_rows(), loss_rows()}) {
+                            indexing_rows(), spatial_rows(), factory_rows(), loss_rows(), linear_algebra_rows()}) {
       for (const Row& row : rows) {
         for (const std::string_view op : words(row.ops)) result[op].rows.push_back(&row);
       }
     }
-    for (const auto rows : {view_functions(), network_functions(), factory_functions(), indexing_functions()}) {
+    for (const auto rows : {view_functions(), network_functions(), factory_functions(), indexing_functions(),
+                            linear_algebra_functions(), fourier_functions(), spatial_functions()}) {
       for (const FunctionRow& row : rows) {
         for (const std::string_view op : words(row.ops)) result[op].function = &row;
       }

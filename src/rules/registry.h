@@ -67,6 +67,7 @@ std::span<const Row> indexing_rows();
 std::span<const Row> spatial_rows();
 std::span<const Row> factory_rows();
 std::span<const Row> loss_rows();
+std::span<const Row> linear_algebra_rows();
 
 /// A rule that depends on shapes.
 using RuleFunction = std::optional<BoundRule> (*)(const OpCall&);
@@ -81,5 +82,8 @@ std::span<const FunctionRow> view_functions();
 std::span<const FunctionRow> network_functions();
 std::span<const FunctionRow> factory_functions();
 std::span<const FunctionRow> indexing_functions();
+std::span<const FunctionRow> linear_algebra_functions();
+std::span<const FunctionRow> fourier_functions();
+std::span<const FunctionRow> spatial_functions();
 
 }  // namespace sherd::rules

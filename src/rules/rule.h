@@ -52,6 +52,7 @@ struct FactorRule {
   FactorKind kind = FactorKind::pass;
   ReduceOp op = ReduceOp::sum;
   std::string_view argument = {};  // "d=dim": the dims that this argument of the operator names
+  bool same = false;               // "same k": outputs without it do not depend on it
 };
 
 /// Inputs that may be Partial at the same time, the others being whole; the outputs are then Partial.
@@ -71,7 +72,9 @@ struct Rule {
   std::array<FactorRule, kMaxFactors> factors{};
   std::array<LinearSet, kMaxSets> linear{};
   Guard guard;
-  uint32_t shape_only = 0;  // "shape 0": of these inputs the shape matters, not the values
+  uint32_t shape_only = 0;              // "shape 0": of these inputs the shape matters, not the values
+  std::string_view size_argument = {};  // "size input_size": the argument that holds the size of the first output
+  bool takes_empty = false;             // "empty": the operator knows what to do with a tensor without rows
   uint8_t num_inputs = 0;
   uint8_t num_outputs = 0;
   uint8_t num_factors = 0;
@@ -217,6 +220,11 @@ class RuleParser {
     }
   }
 
+  constexpr void same() {
+    if (!next_is_letter()) throw RuleError{"the clause needs a factor", at_};
+    while (next_is_letter()) rule_.factors[static_cast<size_t>(factor(word(), false))].same = true;
+  }
+
   constexpr bool has_input(int64_t input) const { return input >= 0 && input < rule_.num_inputs; }
 
   constexpr void linear() {
@@ -246,6 +254,8 @@ class RuleParser {
       mark(FactorKind::whole, ReduceOp::sum);
     } else if (verb == "mask") {
       mark(FactorKind::mask, ReduceOp::sum);
+    } else if (verb == "same") {
+      same();
     } else if (verb == "linear") {
       linear();
     } else if (verb == "shape") {
@@ -255,6 +265,11 @@ class RuleParser {
         if (!has_input(input)) throw RuleError{"shape names an input that the rule does not have", at_};
         rule_.shape_only |= 1U << input;
       }
+    } else if (verb == "size") {
+      rule_.size_argument = word();
+      if (rule_.size_argument.empty()) throw RuleError{"size needs an argument of the operator", at_};
+    } else if (verb == "empty") {
+      rule_.takes_empty = true;
     } else if (verb == "when") {
       rule_.guard.argument = word();
       if (rule_.guard.argument.empty()) throw RuleError{"when needs an argument of the operator", at_};
@@ -264,7 +279,8 @@ class RuleParser {
       what.argument = word();
       if (what.argument.empty()) throw RuleError{"expected the name of an argument", at_};
     } else {
-      throw RuleError{"a clause is reduce, whole, mask, linear, shape, when, or factor=argument", at_};
+      throw RuleError{"a clause is reduce, whole, mask, same, linear, shape, size, empty, when, or factor=argument",
+                      at_};
     }
   }
 

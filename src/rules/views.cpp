@@ -291,6 +291,106 @@ std::optional<BoundRule> select_backward(const OpCall& call) {
   return builder.linear();
 }
 
+// diagonal_backward(grad_output, input_sizes, offset, dim1, dim2): zero but for the diagonal.
+std::optional<BoundRule> diagonal_backward(const OpCall& call) {
+  const auto sizes = call.list("input_sizes");
+  if (!sizes) return std::nullopt;
+  const auto ndim = static_cast<int64_t>(sizes->size());
+  const int64_t dim1 = wrapped(call.integer("dim1", 0), ndim);
+  const int64_t dim2 = wrapped(call.integer("dim2", 1), ndim);
+  if (!in_range(dim1, ndim) || !in_range(dim2, ndim) || dim1 == dim2) return std::nullopt;
+  Builder builder(call);
+  BoundOperand& output = builder.output(sizes->size());
+  output.sizes = *sizes;
+  size_t next = 0;
+  for (int64_t d = 0; d < ndim; ++d) {
+    if (d == dim1 || d == dim2) continue;
+    const auto at = static_cast<size_t>(d);
+    builder.rule.inputs[0].dims[next++] = output.dims[at] = {builder.factor((*sizes)[at])};
+  }
+  builder.localize("input_sizes");
+  return builder.linear();
+}
+
+// diag_embed(self, offset, dim1, dim2): the last dim becomes the diagonal of two new ones.
+std::optional<BoundRule> diag_embed(const OpCall& call) {
+  const Dims& shape = call.tensors[0].shape;
+  const auto ndim = static_cast<int64_t>(shape.size()) + 1;
+  const int64_t dim1 = wrapped(call.integer("dim1", -2), ndim);
+  const int64_t dim2 = wrapped(call.integer("dim2", -1), ndim);
+  if (shape.empty() || !in_range(dim1, ndim) || !in_range(dim2, ndim) || dim1 == dim2) return std::nullopt;
+  Builder builder(call);
+  BoundOperand& output = builder.output(static_cast<size_t>(ndim));
+  size_t next = 0;
+  for (int64_t d = 0; d < ndim; ++d) {
+    const auto at = static_cast<size_t>(d);
+    if (d == dim1 || d == dim2) {
+      output.sizes[at] = shape.back() + std::abs(call.integer("offset", 0));
+    } else {
+      builder.rule.inputs[0].dims[next] = output.dims[at] = {builder.factor(shape[next])};
+      ++next;
+    }
+  }
+  return builder.linear();
+}
+
+// unfold_backward(grad_in, input_sizes, dim, size, step): what was read several times is added up.
+std::optional<BoundRule> unfold_backward(const OpCall& call) {
+  const auto sizes = call.list("input_sizes");
+  if (!sizes || call.tensors[0].shape.size() != sizes->size() + 1) return std::nullopt;
+  const int64_t dim = wrapped(call.integer("dim", 0), static_cast<int64_t>(sizes->size()));
+  Builder builder(call);
+  BoundOperand& output = builder.output(sizes->size());
+  output.sizes = *sizes;
+  for (size_t d = 0; d < sizes->size(); ++d) {
+    if (static_cast<int64_t>(d) == dim) continue;
+    builder.rule.inputs[0].dims[d] = output.dims[d] = {builder.factor((*sizes)[d])};
+  }
+  builder.localize("input_sizes");
+  return builder.linear();
+}
+
+// repeat(self, repeats): every rank repeats its own rows, which then stand once in each copy of the dim.
+std::optional<BoundRule> repeat(const OpCall& call) {
+  const auto repeats = call.list("repeats");
+  Builder builder(call);
+  const Dims& shape = builder.shape();
+  if (!repeats || repeats->size() < shape.size()) return std::nullopt;
+  BoundOperand& output = builder.output(repeats->size());
+  output.sizes = *repeats;
+  for (size_t d = 1; d <= shape.size(); ++d) {
+    const size_t in = shape.size() - d;
+    const size_t out = repeats->size() - d;
+    const int64_t times = (*repeats)[out];
+    output.sizes[out] = shape[in] * times;
+    if (times < 1 || shape[in] < 1) continue;
+    const int16_t rows = builder.factor(shape[in]);
+    builder.rule.inputs[0].dims[in] = {rows};
+    output.dims[out] = {rows};
+    if (times > 1) output.dims[out].insert(output.dims[out].begin(), builder.factor(times, FactorKind::whole));
+  }
+  return builder.linear();
+}
+
+// view(self, dtype): elements of another size change the last dim, of which several then stand for one.
+std::optional<BoundRule> view_as_dtype(const OpCall& call) {
+  const TensorArgument& self = call.tensors[0];
+  if (call.dtype_size == 0 || self.element_size == 0) return std::nullopt;
+  const int64_t shrinks = self.element_size / call.dtype_size;
+  const int64_t grows = call.dtype_size / self.element_size;
+  Builder builder(call);
+  BoundOperand& output = builder.output(self.shape.size());
+  output.sizes.assign(self.shape.size(), 1);
+  for (size_t d = 0; d < self.shape.size(); ++d) {
+    const bool last = d + 1 == self.shape.size();
+    DimFactors& in = builder.rule.inputs[0].dims[d];
+    in = output.dims[d] = {builder.factor(last && grows > 1 ? self.shape[d] / grows : self.shape[d])};
+    if (last && grows > 1) in.push_back(builder.factor(grows, FactorKind::whole));
+    if (last && shrinks > 1) output.dims[d].push_back(builder.factor(shrinks, FactorKind::whole));
+  }
+  return builder.done();
+}
+
 std::optional<BoundRule> select(const OpCall& call) {
   const auto ndim = static_cast<int64_t>(call.tensors[0].shape.size());
   if (ndim == 0) return std::nullopt;
@@ -408,7 +508,12 @@ std::span<const FunctionRow> view_functions() {
        split},
       {"flip roll", move_rows},
       {"diagonal diagonal_copy", diagonal},
+      {"diagonal_backward", diagonal_backward, 1, 1, "input_sizes"},
+      {"diag_embed", diag_embed},
       {"unfold unfold_copy", unfold, 1, 1, "dimension"},
+      {"unfold_backward", unfold_backward, 1, 1, "input_sizes"},
+      {"repeat", repeat, 1, 1, "repeats"},
+      {"view.dtype view_copy.dtype", view_as_dtype},
       {"as_strided as_strided_copy", as_strided, 1, 1, "size"},
       {"select select_copy unbind unbind_copy", select},
       {"cat", cat},

@@ -22,17 +22,23 @@ inline constexpr uint64_t kTensorList = uint64_t{1} << 60;
 inline constexpr uint64_t kIntList = uint64_t{1} << 61;
 inline constexpr uint64_t kPlainTensor = uint64_t{1} << 62;
 
-// Plain tensors count as replicated; what matters of them is their shape.
+// A dtype decides as a shape does: an index of booleans picks, one of integers names. Addresses leave their highest
+// bits free for it.
+inline uint64_t dtype_bits(const c10::TensorImpl* impl) {
+  return static_cast<uint64_t>(c10::typeMetaToScalarType(impl->dtype())) << 52;
+}
+
+// Plain tensors count as replicated; what matters of them is their dtype and shape.
 inline void add_tensor(PlanKey& key, const c10::TensorImpl* impl, const DTensorMeta* meta) {
   if (meta != nullptr) {
-    key.add(reinterpret_cast<uint64_t>(meta->spec.get()));
+    key.add(reinterpret_cast<uint64_t>(meta->spec.get()) | dtype_bits(impl));
     return;
   }
   if (impl == c10::UndefinedTensorImpl::singleton()) {
     key.add(kNoTensor);
     return;
   }
-  key.add(kPlainTensor + static_cast<uint64_t>(impl->dim()));
+  key.add((kPlainTensor | dtype_bits(impl)) + static_cast<uint64_t>(impl->dim()));
   for (const int64_t n : impl->sizes()) key.add(static_cast<uint64_t>(n));
 }
 

@@ -162,6 +162,8 @@ class PlanMaker {
     if (info_.is_inplace_view) return std::nullopt;
     for (const Operand& operand : operands_) {
       if (!info_.arguments[operand.argument].written || !operand.tensor.defined()) continue;
+      // Statistics that are updated on the side say nothing about the result.
+      if (!info_.return_of.empty() && info_.return_of.front() != static_cast<int>(operand.argument)) continue;
       if (operand.meta != nullptr) return operand.meta->spec->placements;
       return Placements(static_cast<size_t>(mesh_.ndim()), Replicate());  // a plain tensor is whole on every rank
     }
@@ -236,11 +238,8 @@ class PlanMaker {
   // Many operators refuse a tensor without rows, or crash on it. Element-wise ones and views do not.
   bool must_pad(const BoundRule& rule) const {
     if (!mesh_.coordinate() || info_.is_pointwise || info_.writes || info_.is_view || plan_->kernel != nullptr ||
-        !plan_->int_edits.empty()) {
+        !plan_->int_edits.empty() || rule.takes_empty) {
       return false;
-    }
-    for (const rules::SizeArgument& size : rule.sizes) {
-      if (size.output == 0) return false;  // made to measure
     }
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!operands_[i].tensor.defined() || numel(inputs_[i].shape) == 0) continue;

@@ -20,7 +20,8 @@ class Mover {
       : mesh_(mesh), here_(*mesh.coordinate()), layout_{mesh.mesh(), shape, from} {}
 
   Tensor run(const plan::Redistribution& plan, Tensor local) {
-    local = local.resolve_conj().resolve_neg();  // what travels is memory
+    // Bytes are sent as they lie in memory: a lazily conjugated or negated tensor is made real first.
+    local = local.resolve_conj().resolve_neg();
     for (const Step& step : plan.steps) {
       local = apply(step, local);
       layout_.placements = step.after;

@@ -2,6 +2,10 @@
 
 #include <ATen/core/enum_tag.h>
 
+#include <algorithm>
+
+#include "rules/registry.h"
+#include "tensor/composite.h"
 #include "tensor/rewrites.h"
 
 namespace sherd::detail {
@@ -47,6 +51,34 @@ rules::Value value_of(const c10::IValue& value) {
   return std::monostate();
 }
 
+bool same_inputs(const c10::FunctionSchema& one, const c10::FunctionSchema& other) {
+  std::vector<const c10::Argument*> left;
+  for (const c10::Argument& argument : one.arguments()) {
+    if (!argument.is_out()) left.push_back(&argument);
+  }
+  if (left.size() != other.arguments().size()) return false;
+  for (size_t i = 0; i < left.size(); ++i) {
+    if (left[i]->name() != other.arguments()[i].name() || *left[i]->type() != *other.arguments()[i].type())
+      return false;
+  }
+  return true;
+}
+
+// The functional operator with the same inputs as an in-place or out= one: its rule and its tags hold for both. An
+// overload for out= is named after it and what it writes: max.dim_max, sort.values_stable, add.out.
+c10::OperatorHandle base_of(const c10::OperatorHandle& op) {
+  const std::string name = rules::base_name(op.operator_name().name);
+  const std::string& overload = op.operator_name().overload_name;
+  const size_t last = overload.rfind('_');
+  const size_t first = overload.find('_');
+  for (const std::string& candidate : {overload, last == std::string::npos ? "" : overload.substr(0, last),
+                                       first == std::string::npos ? "" : overload.substr(first + 1), std::string()}) {
+    const auto base = c10::Dispatcher::singleton().findSchema({name, candidate});
+    if (base && same_inputs(op.schema(), base->schema())) return *base;
+  }
+  return op;
+}
+
 }  // namespace
 
 OpInfo::OpInfo(const c10::OperatorHandle& op) {
@@ -81,8 +113,14 @@ OpInfo::OpInfo(const c10::OperatorHandle& op) {
   }
   reshapes = name == "aten::view" && overload.empty();
   reads_strides = name.starts_with("aten::as_strided");
-  is_pointwise = op.hasTag(at::Tag::pointwise);
+  const c10::OperatorHandle base = base_of(op);
+  base_overload = base.operator_name().overload_name;
+  // Of equal(), which torch tags as well, the result is one for all elements.
+  const bool returns_tensors = std::all_of(schema.returns().begin(), schema.returns().end(),
+                                           [](const c10::Argument& result) { return is_tensor_type(result.type()); });
+  is_pointwise = returns_tensors && (op.hasTag(at::Tag::pointwise) || base.hasTag(at::Tag::pointwise));
   rewrite = rewrite_for(name, overload);
+  composite = composite_kernel_of(op);
   is_inplace_view = op.hasTag(at::Tag::inplace_view);
   is_random = op.hasTag(at::Tag::nondeterministic_seeded);
   dropout = schema.argumentIndexWithName("dropout_p").value_or(-1);
@@ -96,7 +134,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& op) {
 rules::OpCall OpInfo::call(const c10::FunctionSchema& schema, const torch::jit::Stack& stack) const {
   rules::OpCall result;
   result.op = name;
-  result.overload = overload;
+  result.overload = base_overload;
   result.num_outputs = static_cast<int>(schema.returns().size());
   const size_t base = stack.size() - arguments.size();
   const auto add = [&](const at::Tensor& tensor, size_t argument) {
@@ -106,6 +144,7 @@ rules::OpCall OpInfo::call(const c10::FunctionSchema& schema, const torch::jit::
     if (entry.present) {
       entry.shape = tensor.sizes().vec();
       entry.stride = tensor.strides().vec();
+      entry.element_size = static_cast<int64_t>(tensor.element_size());
       entry.is_mask = tensor.scalar_type() == c10::ScalarType::Bool || tensor.scalar_type() == c10::ScalarType::Byte;
     }
     result.tensors.push_back(std::move(entry));
@@ -124,7 +163,11 @@ rules::OpCall OpInfo::call(const c10::FunctionSchema& schema, const torch::jit::
         }
       }
     } else {
-      result.plain.push_back({schema.arguments()[i].name(), static_cast<int>(i), value_of(value)});
+      const c10::Argument& argument = schema.arguments()[i];
+      if (argument.real_type()->kind() == c10::TypeKind::ScalarTypeType && value.isInt()) {
+        result.dtype_size = static_cast<int64_t>(c10::elementSize(value.toScalarType()));
+      }
+      result.plain.push_back({argument.name(), static_cast<int>(i), value_of(value)});
     }
   }
   return result;

@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,9 @@ using Rewrite = bool (*)(const c10::OperatorHandle& op, torch::jit::Stack& stack
 struct OpInfo {
   explicit OpInfo(const c10::OperatorHandle& op);
 
-  std::string name;      // "aten::add_"
-  std::string overload;  // "Tensor"
+  std::string name;           // "aten::add_"
+  std::string overload;       // "Tensor"
+  std::string base_overload;  // of the functional operator with the same inputs: "dim" for max.dim_max
   std::vector<ArgumentInfo> arguments;
   std::vector<int> return_of;  // per return: the written argument that it is, or -1
   bool writes = false;         // in place or out=
@@ -36,10 +38,11 @@ struct OpInfo {
   int dropout = -1;  // the argument that says how much is dropped: with 0 nothing is random
   bool is_foreach = false;
   Rewrite rewrite = nullptr;
-  bool is_view = false;          // a result shares memory with an argument that is not written
-  bool reshapes = false;         // view(self, size)
-  bool reads_strides = false;    // as_strided: its numbers mean the memory of the whole tensor
-  bool is_inplace_view = false;  // t_(), squeeze_(): changes the shape of a tensor, not its data
+  std::optional<c10::DispatchKey> composite;  // the kernel that consists of other operators, where it may be used
+  bool is_view = false;                       // a result shares memory with an argument that is not written
+  bool reshapes = false;                      // view(self, size)
+  bool reads_strides = false;                 // as_strided: its numbers mean the memory of the whole tensor
+  bool is_inplace_view = false;               // t_(), squeeze_(): changes the shape of a tensor, not its data
 
   /// As people call it: "add_" for aten::add_, "mylib::ffn" for others.
   std::string short_name() const { return name.starts_with("aten::") ? name.substr(6) : name; }

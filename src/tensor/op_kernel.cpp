@@ -1,9 +1,12 @@
 #include "tensor/op_kernel.h"
 
 #include <c10/core/AutogradState.h>
+#include <c10/core/GradMode.h>
 
 #include "tensor/call_key.h"
+#include "tensor/composite.h"
 #include "tensor/dispatch.h"
+#include "tensor/rewrites.h"
 
 namespace sherd::detail {
 namespace {
@@ -53,6 +56,20 @@ OpPlan* miss(const c10::OperatorHandle& op, const OpInfo& info, const PlanKey& k
   return cache.plans.insert(key, make_plan(op, info, stack));
 }
 
+// The gradients of leaves take their placements, whichever way a call takes: rewrites work on the parts themselves.
+void settle_leaves(const OpInfo& info, const Stack& stack) {
+  if (!c10::GradMode::is_enabled()) return;
+  const auto settle = [](const at::Tensor& tensor) {
+    const DTensorMeta* meta = meta_of(tensor);
+    if (meta != nullptr && !meta->leaf_is_settled) hook_leaf(tensor);
+  };
+  for (size_t i = stack.size() - info.arguments.size(); i < stack.size(); ++i) {
+    if (stack[i].isTensor()) settle(stack[i].toTensor());
+    if (!stack[i].isTensorList()) continue;
+    for (const at::Tensor& tensor : stack[i].toTensorVector()) settle(tensor);
+  }
+}
+
 }  // namespace
 
 thread_local ThreadCache* thread_cache_pointer = nullptr;
@@ -83,7 +100,12 @@ void OpKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, St
   OpPlan* plan = cache.find(key);
   if (plan == nullptr) {
     // A call that was planned before was not rewritten then, and is not now.
-    if (what.rewrite != nullptr && what.rewrite(op, *stack)) return;
+    if (what.rewrite != nullptr || what.composite) settle_leaves(what, *stack);
+    if (what.rewrite != nullptr) {
+      const Rewriting scope(what);
+      if (what.rewrite(op, *stack)) return;
+    }
+    if (what.composite && decompose(op, what, *stack)) return;
     plan = miss(op, what, key, *stack);
   }
   const UnderWay under_way(cache);

@@ -1,13 +1,29 @@
 #include "tensor/rewrites.h"
 
-#include <ATen/ops/nll_loss_forward.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/abs.h>
+#include <ATen/ops/clamp_max.h>
+#include <ATen/ops/conj_physical.h>
+#include <ATen/ops/diagonal.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/log1p.h>
+#include <ATen/ops/neg.h>
 #include <ATen/ops/select.h>
+#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/slice.h>
 #include <ATen/ops/sum.h>
 
 #include <string_view>
+#include <utility>
 
+#include "tensor/batch_norm.h"
+#include "tensor/candidates.h"
+#include "tensor/found_rows.h"
+#include "tensor/halo.h"
 #include "tensor/rewrite_tools.h"
+#include "tensor/row_moves.h"
+#include "tensor/scan.h"
 #include "tensor/two_pass.h"
 
 namespace sherd::detail {
@@ -53,21 +69,25 @@ bool mean(const c10::OperatorHandle& op, Stack& stack) {
   return true;
 }
 
-// nll_loss_forward(self, target, weight, reduction, ignore_index): the mean over a sharded batch divides the sums.
+// nll_loss_forward(self, target, weight, reduction, ignore_index) and nll_loss2d_forward: the mean over a sharded batch
+// divides the sums. Dim 1 holds the classes.
 bool nll_loss_forward(const c10::OperatorHandle& op, Stack& stack) {
   if (argument(stack, op, 3).toInt() != kMean) return false;
   const Tensor self = argument(stack, op, 0).toTensor();
   const Tensor target = argument(stack, op, 1).toTensor();
-  const DTensorMeta* meta = meta_of(self);
-  const DTensorMeta* target_meta = meta_of(target);
-  const bool batch = self.dim() == 2 && ((meta != nullptr && is_sharded(*meta, 0)) ||
-                                         (target_meta != nullptr && is_sharded(*target_meta, 0)));
-  if (!batch) return false;
-  const auto weight = optional_tensor(argument(stack, op, 2));
-  const int64_t ignore = argument(stack, op, 4).toInt();
-  const auto [sum, count] = at::nll_loss_forward(self, target, weight, kSum, ignore);
-  answer(op, stack, sum.div(count));
-  stack.emplace_back(count);
+  if (self.dim() < 2) return false;
+  Dims samples;
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    if (d != 1) samples.push_back(d);
+  }
+  Dims targets;
+  for (int64_t d = 0; d < target.dim(); ++d) targets.push_back(d);
+  if (!any_sharded(self, samples) && !any_sharded(target, targets)) return false;
+  stack[stack.size() - op.schema().arguments().size() + 3] = kSum;
+  op.callBoxed(stack);
+  const Tensor count = stack.back().toTensor();
+  Tensor sum = stack[stack.size() - 2].toTensor();
+  stack[stack.size() - 2] = sum.div(count);
   return true;
 }
 
@@ -133,6 +153,91 @@ bool mean_loss(const c10::OperatorHandle& op, Stack& stack) {
   return true;
 }
 
+// The mean over the rows of a matrix of margins, and its gradient.
+bool mean_margin_loss(const c10::OperatorHandle& op, Stack& stack) {
+  const size_t base = stack.size() - op.schema().arguments().size();
+  const auto reduction = static_cast<size_t>(*op.schema().argumentIndexWithName("reduction"));
+  const auto self = static_cast<size_t>(*op.schema().argumentIndexWithName("self"));
+  const Tensor whole = stack[base + self].toTensor();
+  if (stack[base + reduction].toInt() != kMean || whole.dim() != 2) return false;
+  stack[base + reduction] = kSum;
+  op.callBoxed(stack);
+  c10::IValue& loss = stack[stack.size() - op.schema().returns().size()];
+  loss = loss.toTensor().div(whole.size(0));
+  return true;
+}
+
+// equal(self, other): one answer for all ranks.
+bool equal(const c10::OperatorHandle& op, Stack& stack) {
+  const Tensor self = argument(stack, op, 0).toTensor();
+  const Tensor other = argument(stack, op, 1).toTensor();
+  const bool same = self.sizes() == other.sizes() && at::eq(self, other).all().item<bool>();
+  answer(op, stack, same);
+  return true;
+}
+
+// log_sigmoid_forward(self) -> output, buffer: what the CPU keeps for the backward and a GPU does not. Both compute it
+// here.
+bool log_sigmoid(const c10::OperatorHandle& op, Stack& stack) {
+  const Tensor self = argument(stack, op, 0).toTensor();
+  const Tensor buffer = at::exp(-at::abs(self));
+  answer(op, stack, at::clamp_max(self, 0) - at::log1p(buffer));
+  stack.emplace_back(buffer);
+  return true;
+}
+
+// log_sigmoid_backward(grad_output, self, buffer).
+bool log_sigmoid_backward(const c10::OperatorHandle& op, Stack& stack) {
+  const Tensor self = argument(stack, op, 1).toTensor();
+  answer(op, stack, argument(stack, op, 0).toTensor() * at::sigmoid(-self));
+  return true;
+}
+
+// _conj(self) and _neg_view(self): torch only marks the tensor and computes later. The mark would stand on the parts,
+// where those who look at the whole do not see it.
+bool conjugate_or_negate(const c10::OperatorHandle& op, Stack& stack) {
+  const Tensor self = argument(stack, op, 0).toTensor();
+  answer(op, stack, op.operator_name().name == "aten::_conj" ? at::conj_physical(self) : at::neg(self));
+  return true;
+}
+
+// pixel_unshuffle(self, r): views of the same elements. torch's own kernel forgets to change the shape of a tensor
+// without elements, which a part may be.
+bool pixel_unshuffle(const c10::OperatorHandle& op, Stack& stack) {
+  const Tensor self = argument(stack, op, 0).toTensor();
+  const int64_t r = argument(stack, op, 1).toInt();
+  const int64_t n = self.dim();
+  if (n < 3 || r < 1 || self.size(-1) % r != 0 || self.size(-2) % r != 0) return false;
+  Dims split(self.sizes().begin(), self.sizes().end() - 2);
+  Dims order;
+  for (int64_t d = 0; d < n - 2; ++d) order.push_back(d);
+  Dims merged(split.begin(), split.end() - 1);
+  merged.insert(merged.end(), {self.size(-3) * r * r, self.size(-2) / r, self.size(-1) / r});
+  split.insert(split.end(), {self.size(-2) / r, r, self.size(-1) / r, r});
+  order.insert(order.end(), {n - 1, n + 1, n - 2, n});
+  answer(op, stack, self.reshape(split).permute(order).reshape(merged));
+  return true;
+}
+
+// slice_scatter(self, src, dim, start, end, step), select_scatter(self, src, dim, index) and diagonal_scatter(self,
+// src, offset, dim1, dim2): a copy, of which a view is written.
+bool put_in_view(const c10::OperatorHandle& op, Stack& stack) {
+  const Tensor self = argument(stack, op, 0).toTensor();
+  if (meta_of(self) == nullptr) return false;
+  const Tensor copy = self.clone();
+  const auto integer = [&](size_t i) { return argument(stack, op, i).toInt(); };
+  const auto optional = [&](size_t i) {
+    return argument(stack, op, i).isNone() ? std::optional<int64_t>() : std::optional(integer(i));
+  };
+  const std::string& name = op.operator_name().name;
+  const Tensor view = name == "aten::slice_scatter" ? at::slice(copy, integer(2), optional(3), optional(4), integer(5))
+                      : name == "aten::select_scatter" ? at::select(copy, integer(2), integer(3))
+                                                       : at::diagonal(copy, integer(2), integer(3), integer(4));
+  view.copy_(argument(stack, op, 1).toTensor());
+  answer(op, stack, copy);
+  return true;
+}
+
 struct RewriteRow {
   std::string_view name;
   std::string_view overload;
@@ -143,6 +248,20 @@ constexpr RewriteRow kRewrites[] = {
     {"aten::mean", "", mean},
     {"aten::mean", "dim", mean},
     {"aten::nll_loss_forward", "", nll_loss_forward},
+    {"aten::nll_loss2d_forward", "", nll_loss_forward},
+    {"aten::multi_margin_loss", "", mean_margin_loss},
+    {"aten::multi_margin_loss_backward", "", mean_margin_loss},
+    {"aten::multilabel_margin_loss_forward", "", mean_margin_loss},
+    {"aten::multilabel_margin_loss_backward", "", mean_margin_loss},
+    {"aten::equal", "", equal},
+    {"aten::log_sigmoid_forward", "", log_sigmoid},
+    {"aten::log_sigmoid_backward", "", log_sigmoid_backward},
+    {"aten::_conj", "", conjugate_or_negate},
+    {"aten::_neg_view", "", conjugate_or_negate},
+    {"aten::pixel_unshuffle", "", pixel_unshuffle},
+    {"aten::slice_scatter", "", put_in_view},
+    {"aten::select_scatter", "", put_in_view},
+    {"aten::diagonal_scatter", "", put_in_view},
     {"aten::_softmax", "", two_pass_softmax},
     {"aten::_log_softmax", "", two_pass_softmax},
     {"aten::_softmax_backward_data", "", two_pass_softmax_backward},
@@ -152,6 +271,42 @@ constexpr RewriteRow kRewrites[] = {
     {"aten::std", "correction", two_pass_variance},
     {"aten::var_mean", "correction", two_pass_variance},
     {"aten::std_mean", "correction", two_pass_variance},
+    {"aten::logsumexp", "", two_pass_logsumexp},
+    {"aten::cumsum", "", scan},
+    {"aten::cumprod", "", scan},
+    {"aten::logcumsumexp", "", scan},
+    {"aten::cummax", "", scan_extremes},
+    {"aten::cummin", "", scan_extremes},
+    {"aten::max", "dim", pick_extreme},
+    {"aten::min", "dim", pick_extreme},
+    {"aten::argmax", "", pick_place},
+    {"aten::argmin", "", pick_place},
+    {"aten::topk", "", pick_several},
+    {"aten::kthvalue", "", pick_kth},
+    {"aten::aminmax", "", pick_both},
+    {"aten::flip", "", flip_rows},
+    {"aten::roll", "", roll_rows},
+    {"aten::cat", "", cat_rows},
+    {"aten::convolution", "", with_halo},
+    {"aten::convolution_backward", "", halo_backward},
+    {"aten::avg_pool2d", "", with_halo},
+    {"aten::avg_pool2d_backward", "", halo_backward},
+    {"aten::avg_pool3d", "", with_halo},
+    {"aten::avg_pool3d_backward", "", halo_backward},
+    {"aten::max_pool2d_with_indices", "", with_halo},
+    {"aten::max_pool2d_with_indices_backward", "", halo_backward},
+    {"aten::max_pool3d_with_indices", "", with_halo},
+    {"aten::max_pool3d_with_indices_backward", "", halo_backward},
+    {"aten::native_batch_norm", "", batch_norm_over_ranks},
+    {"aten::_native_batch_norm_legit", "", batch_norm_over_ranks},
+    {"aten::_native_batch_norm_legit", "no_stats", batch_norm_over_ranks},
+    {"aten::_batch_norm_with_update", "", batch_norm_over_ranks},
+    {"aten::native_batch_norm_backward", "", batch_norm_backward_over_ranks},
+    {"aten::nonzero", "", find_nonzero},
+    {"aten::masked_select", "", select_masked},
+    {"aten::bincount", "", count_numbers},
+    {"aten::histc", "", count_in_bins},
+    {"aten::_unique2", "", find_unique},
     {"aten::_reshape_alias", "", reshape_alias},
     {"aten::select", "int", select},
     {"aten::split", "Tensor", split},
@@ -170,7 +325,14 @@ constexpr RewriteRow kRewrites[] = {
     {"aten::binary_cross_entropy_backward", "", mean_loss},
 };
 
+thread_local const OpInfo* rewritten_now = nullptr;
+
 }  // namespace
+
+Rewriting::Rewriting(const OpInfo& info) : outer_(std::exchange(rewritten_now, &info)) {}
+Rewriting::~Rewriting() { rewritten_now = outer_; }
+
+std::string operation_under_way() { return rewritten_now != nullptr ? rewritten_now->short_name() : "rewrite"; }
 
 Rewrite rewrite_for(const std::string& name, const std::string& overload) {
   for (const RewriteRow& row : kRewrites) {

@@ -5,6 +5,7 @@
 #include <ATen/ops/amax.h>
 #include <ATen/ops/amin.h>
 #include <ATen/ops/exp.h>
+#include <ATen/ops/isinf.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/pow.h>
@@ -14,6 +15,7 @@
 
 #include <cmath>
 
+#include "tensor/pieces.h"
 #include "tensor/rewrite_tools.h"
 
 namespace sherd::detail {
@@ -87,6 +89,20 @@ bool two_pass_norm(const c10::OperatorHandle& op, Stack& stack) {
     result = at::pow(at::sum(at::pow(x, order), *dims, keep), 1 / order);
   }
   answer(op, stack, result.to(type));
+  return true;
+}
+
+// logsumexp(self, dim, keepdim).
+bool two_pass_logsumexp(const c10::OperatorHandle& op, Stack& stack) {
+  const Tensor self = argument(stack, op, 0).toTensor();
+  const auto dims = dims_named(self, argument(stack, op, 1));
+  if (!dims || !any_sharded(self, *dims) || !self.is_floating_point() || self.numel() == 0) return false;
+  const bool keep = argument(stack, op, 2).toBool();
+  const Tensor x = widened(self);
+  Tensor largest = reduced(at::amax(x, *dims, true));
+  largest = largest.masked_fill(at::isinf(largest), 0);  // infinity minus itself is no number
+  const Tensor total = at::sum(at::exp(x - largest), *dims, keep);
+  answer(op, stack, (total.log() + (keep ? largest : at::squeeze(largest, *dims))).to(self.scalar_type()));
   return true;
 }
 

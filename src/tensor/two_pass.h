@@ -9,6 +9,7 @@ namespace sherd::detail {
 bool two_pass_softmax(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 bool two_pass_softmax_backward(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 bool two_pass_norm(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+bool two_pass_logsumexp(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 bool two_pass_variance(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
 }  // namespace sherd::detail

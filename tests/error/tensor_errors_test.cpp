@@ -260,8 +260,8 @@ TEST_F(TensorErrorTest, ExplicitRedistributionRefusesToMoveData) {
             "ExplicitRedistribution scope");
   EXPECT_EQ(value_error([&] { torch::erfinv(x.cumsum(0)); }),
             "cumsum: would move data by itself\n"
-            "  operand 0: (R, S(0)) -> (R, S(1)): exchange@tp 2.0 KiB\n"
-            "  help: operand0 = sherd::redistribute(operand0, {Replicate(), Shard(1)}), or leave the "
+            "  operand: rows of dim 0 are exchanged along tp\n"
+            "  help: sherd::redistribute(operand, placements) with dim 0 whole first, or leave the "
             "ExplicitRedistribution scope");
 }
 
@@ -286,12 +286,11 @@ TEST_F(TensorErrorTest, AnInPlaceOperatorThatCannotKeepItsPlacements) {
 TEST_F(TensorErrorTest, StrictModeWantsARule) {
   const Tensor x = distributed({4, 4}, {Shard(0), Replicate()});
   set_strict(true);
-  EXPECT_EQ(
-      not_implemented([&] { torch::linalg_inv_ex(x); }),
-      "linalg_inv_ex: no rule says how this operator is sharded\n"
-      "  operator: aten::linalg_inv_ex\n"
-      "  it would gather: 32 B\n"
-      "  help: sherd::register_rule(\"aten::linalg_inv_ex\", rule), see docs/rules.md, or sherd::set_strict(false)");
+  EXPECT_EQ(not_implemented([&] { torch::unique_dim(x, 0); }),
+            "unique_dim: no rule says how this operator is sharded\n"
+            "  operator: aten::unique_dim\n"
+            "  it would gather: 32 B\n"
+            "  help: sherd::register_rule(\"aten::unique_dim\", rule), see docs/rules.md, or sherd::set_strict(false)");
   set_strict(false);
 }
 
@@ -330,7 +329,8 @@ TEST(RuleErrorTest, BadTexts) {
       {"i -> i | reduce", "the clause needs a factor", 15},
       {"i -> i | whole q", "a clause names a factor that no operand has", 16},
       {"i -> i | linear 3", "linear names an input that the rule does not have", 17},
-      {"i -> i | frobnicate i", "a clause is reduce, whole, mask, linear, shape, when, or factor=argument", 20},
+      {"i -> i | frobnicate i",
+       "a clause is reduce, whole, mask, same, linear, shape, size, empty, when, or factor=argument", 20},
       {"i 2 -> i", "the only number that stands for a dim is 1", 3},
       {"i k -> i | reduce(median) k", "a reduction is sum, avg, min, max, product, band or bor", 24},
       {"i -> i | when", "when needs an argument of the operator", 13},

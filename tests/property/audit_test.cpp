@@ -25,25 +25,66 @@ struct Accepted {
 
 // clang-format off
 constexpr Accepted kAccepted[] = {
+    {"adaptive_avg_pool3d",    "(S(2))",              "windows end at the cut by luck of the sizes"},
+    {"adaptive_max_pool3d",    "(S(2))",              "windows end at the cut by luck of the sizes"},
+    {"allclose",               "(P(sum), P(sum))",    "one answer for all ranks, by luck the same"},
+    {"allclose",               "(P(sum), R)",         "one answer for all ranks, by luck the same"},
+    {"allclose",               "(R, P(sum))",         "one answer for all ranks, by luck the same"},
     {"attention",              "(R, R, P(sum))",      "linear in the value, but logsumexp is not Partial"},
     {"attention",              "(R, R, S(3))",        "the fused kernel wants heads of one size"},
-    {"avg_pool2d",             "(S(2))",              "windows end at the cut by luck of the sizes"},
-    {"avg_pool2d",             "(S(3))",              "windows end at the cut by luck of the sizes"},
     {"batch_norm",             "(R, P(sum), P(sum))", "linear in weight and bias, but the saved mean is not Partial"},
+    {"batch_norm_2d",          "(R, P(sum))",         "linear in the weight, but the saved mean is not Partial"},
+    {"bincount_weighted",      "(R, P(sum))",         "how many numbers there are is not known beforehand"},
+    {"bincount_weighted",      "(S(0), S(0))",        "how many numbers there are is not known beforehand"},
+    {"block_diag",             "(P(sum), P(sum))",    "linear, but it is written into zeros, which are whole"},
     {"copy_in_place",          "(R, P(sum))",         "an in-place result stays where its tensor is"},
+    {"count_nonzero",          "(P(sum))",            "parts of a sum are not zero where the sum is not, by luck"},
     {"cross_entropy",          "(S(0), S(0))",        "the mean counts the targets that are not ignored, on all ranks"},
+    {"fractional_max_pool2d",  "(R, P(sum))",         "the numbers shift windows, and here by luck none"},
+    {"fractional_max_pool2d",  "(S(0), P(sum))",      "the numbers shift windows, and here by luck none"},
     {"group_norm",             "(R, P(sum), P(sum))", "linear in weight and bias, but mean and rstd are not Partial"},
     {"index_by_mask",          "(P(sum), R)",         "how many rows a mask picks is not known beforehand"},
     {"index_by_mask",          "(S(0), S(0))",        "how many rows a mask picks is not known beforehand"},
     {"index_by_mask",          "(S(1), R)",           "how many rows a mask picks is not known beforehand"},
+    {"index_reduce",           "(R, S(0), S(0))",     "a maximum with the tensor itself; other reductions would count it twice"},
+    {"inverse",                "(S(0))",              "whether it failed is one answer for all ranks"},
     {"item",                   "(P(sum))",            "a number is one for all ranks"},
     {"layer_norm",             "(R, P(sum), P(sum))", "linear in weight and bias, but mean and rstd are not Partial"},
     {"layer_norm_3d",          "(R, P(sum), P(sum))", "linear in weight and bias, but mean and rstd are not Partial"},
     {"layer_norm_then_linear", "(R, P(sum), R)",      "linear in the weight, but mean and rstd are not Partial"},
     {"linear_3d",              "(S(1), R, R)",        "no placement says that the 3 of 2 x 3 merged rows is cut"},
+    {"lu_factor",              "(S(0))",              "whether it failed is one answer for all ranks"},
+    {"lu_solve",               "(S(0), S(0))",        "whether it failed is one answer for all ranks"},
+    {"masked_select",          "(S(0))",              "how many elements a mask picks is not known beforehand"},
     {"max_dim",                "(S(1))",              "the indices would count from each rank's own first row"},
-    {"max_pool2d",             "(S(2))",              "windows end at the cut by luck of the sizes"},
-    {"max_pool2d",             "(S(3))",              "windows end at the cut by luck of the sizes"},
+    {"nll_loss2d_each",        "(P(sum), R)",         "linear in the input, but the total weight is not Partial"},
+    {"nonzero",                "(P(sum))",            "parts of a sum are not zero where the sum is not, by luck"},
+    {"nonzero_none",           "(P(sum))",            "parts of a sum are not zero where the sum is not, by luck"},
+    {"pad_circular",           "(P(sum))",            "new_empty of another size is whole"},
+    {"pad_circular",           "(S(0))",              "new_empty of another size is whole"},
+    {"pad_circular",           "(S(1))",              "new_empty of another size is whole"},
+    {"pad_constant",           "(P(sum))",            "linear where the value is zero; which it is does not decide"},
+    {"pad_constant_cut",       "(P(sum))",            "linear where the value is zero; which it is does not decide"},
+    {"pad_constant_rows",      "(P(sum))",            "linear where the value is zero; which it is does not decide"},
+    {"scatter_multiply",       "(P(sum), R, R)",      "linear where it multiplies alone"},
+    {"scatter_reduce",         "(R, S(1), S(1))",     "a maximum with the tensor itself; other reductions would count it twice"},
+    {"solve",                  "(R, P(sum))",         "linear in the second, but the factors of the first are not Partial"},
+    {"solve",                  "(S(0), S(0))",        "whether it failed is one answer for all ranks"},
+    {"solve_broadcast",        "(R, P(sum))",         "linear in the second, but the factors of the first are not Partial"},
+    {"solve_right",            "(R, P(sum))",         "linear in the second, but the factors of the first are not Partial"},
+    {"solve_right",            "(S(0), S(0))",        "whether it failed is one answer for all ranks"},
+    {"solve_vectors",          "(R, P(sum))",         "linear in the second, but the factors of the first are not Partial"},
+    {"solve_vectors",          "(S(0), S(0))",        "whether it failed is one answer for all ranks"},
+    {"triangular_solve",       "(P(sum), R)",         "linear in the first, but the second, which it returns, is not Partial"},
+    {"unique_of_booleans",     "(S(0))",              "both values stand in every part by luck"},
+    {"upsample_nearest1d",     "(S(2))",              "the size it is asked for is that of the whole"},
+    {"upsample_nearest2d",     "(S(2))",              "the size it is asked for is that of the whole"},
+    {"upsample_nearest2d",     "(S(3))",              "the size it is asked for is that of the whole"},
+    {"upsample_nearest3d",     "(S(2))",              "the size it is asked for is that of the whole"},
+    {"upsample_nearest3d",     "(S(3))",              "the size it is asked for is that of the whole"},
+    {"upsample_nearest3d",     "(S(4))",              "the size it is asked for is that of the whole"},
+    {"upsample_nearest_exact2d", "(S(2))",            "the size it is asked for is that of the whole"},
+    {"upsample_nearest_exact2d", "(S(3))",            "the size it is asked for is that of the whole"},
 };
 // clang-format on
 
@@ -54,6 +95,8 @@ Tensors drawn_like(const Tensors& inputs, uint64_t seed) {
   for (const at::Tensor& input : inputs) {
     if (input.is_floating_point()) {
       result.push_back(torch::rand(input.sizes(), generator, input.options()).mul(8).sub(4));
+    } else if (input.scalar_type() == torch::kBool) {
+      result.push_back(torch::rand(input.sizes(), generator) > 0.5);
     } else {
       const int64_t below = input.max().item<int64_t>() + 1;
       result.push_back(torch::randperm(input.numel(), generator, input.options()).remainder(below).view(input.sizes()));

@@ -1,29 +1,9 @@
 #include "property/op_samples.h"
 
+#include "property/sample_tools.h"
+
 namespace sherd::testing {
 namespace {
-
-using Tensors = std::vector<at::Tensor>;
-
-// Integers between -4 and 4, the same in every run.
-at::Tensor ints(at::IntArrayRef shape, int64_t salt = 0) {
-  const int64_t n = c10::multiply_integers(shape);
-  return torch::arange(n, torch::kDouble).mul(7).add(static_cast<double>(salt * 3)).remainder(9).sub(4).view(shape);
-}
-
-at::Tensor index(at::IntArrayRef shape, int64_t below) {
-  const int64_t n = c10::multiply_integers(shape);
-  return torch::arange(n, torch::kLong).mul(5).add(1).remainder(below).view(shape);
-}
-
-OpSample unary(const std::string& name, std::function<at::Tensor(const at::Tensor&)> f, at::Tensor x = ints({4, 5})) {
-  return {name, {std::move(x)}, [f = std::move(f)](const Tensors& t) { return Tensors{f(t[0])}; }};
-}
-
-OpSample binary(const std::string& name, std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> f,
-                at::Tensor x, at::Tensor y) {
-  return {name, {std::move(x), std::move(y)}, [f = std::move(f)](const Tensors& t) { return Tensors{f(t[0], t[1])}; }};
-}
 
 void add_pointwise(std::vector<OpSample>& all) {
   all.push_back(binary(
@@ -395,6 +375,77 @@ void add_table_rows(std::vector<OpSample>& all) {
   all.push_back(unary("cumprod", [](auto& x) { return x.cumprod(1); }));
 }
 
+// More of the same: operators whose rows PyTorch's own sharded tensors have, too.
+void add_more_table_rows(std::vector<OpSample>& all) {
+  const auto whole_numbers = [&](OpSample sample) {
+    sample.differentiable = false;
+    all.push_back(std::move(sample));
+  };
+  all.push_back(unary("diag_embed", [](auto& x) { return x.diag_embed(1, 0, 2); }));
+  all.push_back(unary(
+      "diagonal_batched", [](auto& x) { return x.diagonal(0, 1, 2); }, ints({3, 4, 4})));
+  all.push_back(unary("glu", [](auto& x) { return torch::glu(x, 0); }));
+  all.push_back(unary("renorm", [](auto& x) { return x.renorm(2, 1, 3.0); }));
+  all.push_back(unary("log_sigmoid", [](auto& x) { return torch::log_sigmoid(x); }));
+  all.push_back(binary(
+      "prelu", [](auto& x, auto& w) { return torch::prelu(x, w); }, ints({4, 5}), ints({5}, 1)));
+  all.push_back(unary("hardswish", [](auto& x) { return torch::hardswish(x) + torch::hardshrink(x, 1.5); }));
+  all.push_back({"select_scatter", {ints({4, 5}), ints({5}, 1)}, [](const Tensors& t) {
+                   return Tensors{torch::select_scatter(t[0], t[1], 0, 2)};
+                 }});
+  all.push_back({"slice_scatter", {ints({4, 5}), ints({2, 5}, 1)}, [](const Tensors& t) {
+                   return Tensors{torch::slice_scatter(t[0], t[1], 0, 1, 3)};
+                 }});
+  all.push_back({"diagonal_scatter", {ints({4, 5}), ints({4}, 1)}, [](const Tensors& t) {
+                   return Tensors{torch::diagonal_scatter(t[0], t[1], 1)};
+                 }});
+  all.push_back({"index_fill", {ints({4, 5}), index({2}, 4)}, [](const Tensors& t) {
+                   return Tensors{t[0].index_fill(0, t[1], 2.5)};
+                 }});
+  all.push_back({"index_reduce", {ints({4, 5}), index({3}, 4), ints({3, 5}, 3)}, [](const Tensors& t) {
+                   return Tensors{t[0].index_reduce(0, t[1], t[2], "amax")};
+                 }});
+  all.push_back({"scatter_reduce", {ints({4, 5}), index({4, 3}, 5), ints({4, 3}, 1)}, [](const Tensors& t) {
+                   return Tensors{t[0].scatter_reduce(1, t[1], t[2], "amax")};
+                 }});
+  all.push_back({"scatter_multiply", {ints({4, 5}), index({4, 3}, 5), ints({4, 3}, 1)}, [](const Tensors& t) {
+                   return Tensors{t[0].detach().scatter(1, t[1], t[2].detach(), "multiply")};
+                 }});
+  all.back().differentiable = false;
+  whole_numbers(binary(
+      "bucketize", [](auto& x, auto& b) { return torch::bucketize(x, std::get<0>(b.sort())); }, ints({4, 5}),
+      ints({6})));
+  whole_numbers(binary(
+      "searchsorted", [](auto& s, auto& x) { return torch::searchsorted(std::get<0>(s.sort(1)), x); }, ints({4, 6}),
+      ints({4, 3}, 1)));
+  whole_numbers(binary(
+      "isin", [](auto& x, auto& y) { return torch::isin(x, y); }, index({4, 5}, 7), index({3}, 5)));
+  all.push_back(binary(
+      "take", [](auto& x, auto& i) { return x.take(i); }, ints({4, 5}), index({2, 3}, 20)));
+  whole_numbers(unary("view_as_long", [](auto& x) { return x.detach().view(torch::kLong); }));
+  whole_numbers(unary("view_as_int", [](auto& x) { return x.detach().view(torch::kInt); }));
+  whole_numbers(unary("equal", [](auto& x) {
+    return torch::tensor({torch::equal(x, x * 1), torch::equal(x, x + (x > 3))});
+  }));
+  whole_numbers(unary("ge_in_place", [](auto& x) { return x.detach().clone().ge_(2); }));
+  all.push_back(unary("trace", [](auto& x) { return x.trace(); }));
+  all.push_back({"cross_entropy2d", {ints({3, 4, 5}), index({3, 5}, 4)}, [](const Tensors& t) {
+                   return Tensors{torch::nn::functional::cross_entropy(t[0].unsqueeze(2), t[1].unsqueeze(1))};
+                 }});
+  all.push_back({"nll_loss2d_each", {ints({3, 4, 2, 5}), index({3, 2, 5}, 4)}, [](const Tensors& t) {
+                   return Tensors{torch::nll_loss2d(t[0], t[1], {}, at::Reduction::None)};
+                 }});
+  for (const int64_t reduction : {at::Reduction::None, at::Reduction::Mean, at::Reduction::Sum}) {
+    const std::string kind = std::to_string(reduction);
+    all.push_back({"multi_margin_loss_" + kind, {ints({5, 4}), index({5}, 4)}, [=](const Tensors& t) {
+                     return Tensors{torch::multi_margin_loss(t[0], t[1], 1, 1, {}, reduction)};
+                   }});
+    all.push_back({"multilabel_margin_loss_" + kind, {ints({5, 4}), index({5, 4}, 4)}, [=](const Tensors& t) {
+                     return Tensors{torch::multilabel_margin_loss(t[0], t[1], reduction)};
+                   }});
+  }
+}
+
 void add_losses(std::vector<OpSample>& all) {
   const auto add = [&](const char* name, auto loss) {
     for (const int64_t reduction : {at::Reduction::None, at::Reduction::Mean, at::Reduction::Sum}) {
@@ -428,6 +479,10 @@ std::vector<OpSample> op_samples() {
   add_networks(all);
   add_table_rows(all);
   add_losses(all);
+  add_more_table_rows(all);
+  add_linear_algebra(all);
+  add_spatial(all);
+  add_along_sharded(all);
   return all;
 }
 

@@ -36,8 +36,9 @@ TEST(RuleTest, SaysWhatIsWrong) {
   EXPECT_EQ(problem("i -> i | shape 99"), "shape names an input that the rule does not have");
   EXPECT_EQ(problem("i -> i | when n=99999999999999999999"), "a number is too large");
   EXPECT_EQ(problem("i -> i | frobnicate i"),
-            "a clause is reduce, whole, mask, linear, shape, when, or factor=argument");
-  EXPECT_EQ(problem("i -> i extra, | x"), "a clause is reduce, whole, mask, linear, shape, when, or factor=argument");
+            "a clause is reduce, whole, mask, same, linear, shape, size, empty, when, or factor=argument");
+  EXPECT_EQ(problem("i -> i extra, | x"),
+            "a clause is reduce, whole, mask, same, linear, shape, size, empty, when, or factor=argument");
 }
 
 TEST(RuleTest, InPlaceOperatorsHaveTheRuleOfTheirBase) {

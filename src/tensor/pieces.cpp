@@ -1,0 +1,257 @@
+#include "tensor/pieces.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "comm/call.h"
+#include "comm/errors.h"
+#include "sherd/collectives.h"
+#include "tensor/edges.h"
+#include "tensor/rewrites.h"
+#include "tensor/switches.h"
+
+namespace sherd::detail {
+namespace {
+
+using at::Tensor;
+
+Rows both(const Rows& a, const Rows& b) {
+  const int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
+// The rows of `owner` among those that are wanted.
+int64_t count_of(const std::vector<Rows>& wanted, const Rows& owner) {
+  int64_t rows = 0;
+  for (const Rows& range : wanted) rows += both(range, owner).size();
+  return rows;
+}
+
+int64_t count_of(const std::vector<Rows>& wanted) {
+  int64_t rows = 0;
+  for (const Rows& range : wanted) rows += range.size();
+  return rows;
+}
+
+Dims with_rows(const Tensor& part, int64_t dim, int64_t rows) {
+  Dims sizes = part.sizes().vec();
+  sizes[static_cast<size_t>(dim)] = rows;
+  return sizes;
+}
+
+// Elements of one row.
+int64_t width_of(const Tensor& part, int64_t dim) { return numel(with_rows(part, dim, 1)); }
+
+std::vector<int64_t> times(std::vector<int64_t> rows, int64_t width) {
+  for (int64_t& n : rows) n *= width;
+  return rows;
+}
+
+// Blocks of rows, laid one after the other in memory.
+Tensor packed(const std::vector<Tensor>& blocks, const Tensor& like) {
+  int64_t total = 0;
+  for (const Tensor& block : blocks) total += block.numel();
+  Tensor buffer = at::empty({total}, like.options());
+  int64_t at = 0;
+  for (const Tensor& block : blocks) {
+    buffer.narrow(0, at, block.numel()).view(block.sizes()).copy_(block);
+    at += block.numel();
+  }
+  return buffer;
+}
+
+// An operator that is rewritten moves data by itself as others do, where that is allowed.
+void check_explicit(const std::string& what, const std::string& instead) {
+  const auto mode = redistribution_mode();
+  if (mode == ExplicitRedistribution::Mode::allow) return;
+  const ErrorText text = ErrorText(operation_under_way(), "would move data by itself")
+                             .fact("operand", what)
+                             .help("sherd::redistribute(operand, placements) " + instead +
+                                   " first, or leave the ExplicitRedistribution scope");
+  if (mode == ExplicitRedistribution::Mode::error) throw_value_error(text);
+  log_once(text);
+}
+
+}  // namespace
+
+std::optional<Pieces> Pieces::of(const Tensor& tensor, int64_t dim) {
+  const DTensorMeta* meta = meta_of(tensor);
+  if (meta == nullptr) return std::nullopt;
+  return of(meta->spec->mesh, meta->spec->placements, meta->spec->sizes, dim);
+}
+
+std::optional<Pieces> Pieces::of(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, int64_t dim) {
+  if (dim < 0 || dim >= static_cast<int64_t>(sizes.size())) return std::nullopt;
+  Pieces result(mesh, dim);
+  const Dims here = mesh.coordinate().value_or(Dims(static_cast<size_t>(mesh.ndim()), 0));
+  result.members_ = {here};
+  for (int64_t axis = 0; axis < mesh.ndim(); ++axis) {
+    const Placement& p = placements[static_cast<size_t>(axis)];
+    if (sharded_dim(p) != dim) continue;
+    if (std::holds_alternative<StridedShard>(p)) return std::nullopt;
+    result.axes_.push_back(axis);
+    std::vector<Dims> further;
+    for (const Dims& member : result.members_) {
+      for (int64_t i = 0; i < mesh.size(axis); ++i) {
+        further.push_back(member);
+        further.back()[static_cast<size_t>(axis)] = i;
+      }
+    }
+    result.members_ = std::move(further);
+  }
+  if (result.members_.size() < 2) return std::nullopt;
+  const Layout layout{mesh.mesh(), sizes, placements};
+  for (size_t i = 0; i < result.members_.size(); ++i) {
+    const std::vector<Run> runs = local_runs(layout, dim, result.members_[i]);
+    if (runs.size() > 1) return std::nullopt;
+    const int64_t end = result.rows_.empty() ? 0 : result.rows_.back().end;
+    if (!runs.empty() && runs[0].offset != end) return std::nullopt;
+    result.rows_.push_back(runs.empty() ? Rows{end, end} : Rows{runs[0].offset, runs[0].offset + runs[0].size});
+    if (result.members_[i] == here) result.here_ = i;
+  }
+  return result;
+}
+
+Group Pieces::group() const {
+  if (axes_.size() == 1) return mesh_.group(axes_[0]);
+  std::vector<int64_t> ranks;
+  for (const Dims& member : members_) ranks.push_back(mesh_.mesh().rank_at(member));
+  return mesh_.world().group(ranks);
+}
+
+void Pieces::check_exchange() const {
+  std::string axes;
+  for (const int64_t axis : axes_) axes += (axes.empty() ? "" : ", ") + mesh_.mesh().axis_label(axis);
+  check_explicit("rows of dim " + std::to_string(dim_) + " are exchanged along " + axes,
+                 "with dim " + std::to_string(dim_) + " whole");
+}
+
+bool Pieces::moves_anything(const WantedRows& wanted) const {
+  for (size_t p = 0; p < count(); ++p) {
+    if (count_of(wanted[p]) != count_of(wanted[p], rows_[p])) return true;
+  }
+  return false;
+}
+
+Tensor Pieces::gather(const Tensor& part) const {
+  Dims sizes = part.sizes().vec();
+  sizes.insert(sizes.begin(), static_cast<int64_t>(count()));
+  Tensor all = at::zeros(sizes, part.options());
+  check_exchange();
+  if (mesh_.coordinate() && part.numel() > 0) all_gather(group(), all.view(-1), part.contiguous().view(-1)).wait();
+  return at::cat(all.unbind(0), dim_);
+}
+
+Tensor Pieces::exchange(const Tensor& part, const WantedRows& wanted) const {
+  const int64_t width = width_of(part, dim_);
+  Tensor out = at::zeros(with_rows(part, dim_, count_of(wanted[here_])), part.options());
+  const bool moves = moves_anything(wanted);
+  if (moves) check_exchange();
+  if (!mesh_.coordinate()) return out;
+  if (!moves) {
+    int64_t to = 0;
+    for (const Rows& range : wanted[here_]) {
+      out.narrow(dim_, to, range.size()).copy_(part.narrow(dim_, range.begin - mine().begin, range.size()));
+      to += range.size();
+    }
+    return out;
+  }
+  std::vector<Tensor> blocks;
+  std::vector<int64_t> gives(count());
+  std::vector<int64_t> takes(count());
+  for (size_t p = 0; p < count(); ++p) {
+    for (const Rows& range : wanted[p]) {
+      const Rows rows = both(range, mine());
+      if (rows.size() > 0) blocks.push_back(part.narrow(dim_, rows.begin - mine().begin, rows.size()));
+    }
+    gives[p] = count_of(wanted[p], mine());
+    takes[p] = count_of(wanted[here_], rows_[p]);
+  }
+  int64_t total = 0;
+  for (const int64_t n : takes) total += n;
+  Tensor received = at::empty({total * width}, part.options());
+  all_to_all(group(), received, packed(blocks, part), times(takes, width), times(gives, width)).wait();
+  int64_t at = 0;
+  for (size_t p = 0; p < count(); ++p) {
+    int64_t to = 0;
+    for (const Rows& range : wanted[here_]) {
+      const Rows rows = both(range, rows_[p]);
+      if (rows.size() > 0) {
+        const Tensor target = out.narrow(dim_, to + rows.begin - range.begin, rows.size());
+        target.copy_(received.narrow(0, at, target.numel()).view(target.sizes()));
+        at += target.numel();
+      }
+      to += range.size();
+    }
+  }
+  return out;
+}
+
+Tensor Pieces::give_back(const Tensor& part, const WantedRows& wanted) const {
+  const int64_t width = width_of(part, dim_);
+  Tensor out = at::zeros(with_rows(part, dim_, mine().size()), part.options());
+  const bool moves = moves_anything(wanted);
+  if (moves) check_exchange();
+  if (!mesh_.coordinate()) return out;
+  if (!moves) {
+    int64_t from = 0;
+    for (const Rows& range : wanted[here_]) {
+      out.narrow(dim_, range.begin - mine().begin, range.size()).add_(part.narrow(dim_, from, range.size()));
+      from += range.size();
+    }
+    return out;
+  }
+  std::vector<Tensor> blocks;
+  std::vector<int64_t> gives(count());
+  std::vector<int64_t> takes(count());
+  for (size_t p = 0; p < count(); ++p) {
+    int64_t from = 0;
+    for (const Rows& range : wanted[here_]) {
+      const Rows rows = both(range, rows_[p]);
+      if (rows.size() > 0) blocks.push_back(part.narrow(dim_, from + rows.begin - range.begin, rows.size()));
+      from += range.size();
+    }
+    gives[p] = count_of(wanted[here_], rows_[p]);
+    takes[p] = count_of(wanted[p], mine());
+  }
+  int64_t total = 0;
+  for (const int64_t n : takes) total += n;
+  Tensor received = at::empty({total * width}, part.options());
+  all_to_all(group(), received, packed(blocks, part), times(takes, width), times(gives, width)).wait();
+  int64_t at = 0;
+  for (size_t p = 0; p < count(); ++p) {
+    for (const Rows& range : wanted[p]) {
+      const Rows rows = both(range, mine());
+      if (rows.size() == 0) continue;
+      Tensor target = out.narrow(dim_, rows.begin - mine().begin, rows.size());
+      target.add_(received.narrow(0, at, target.numel()).view(target.sizes()));
+      at += target.numel();
+    }
+  }
+  return out;
+}
+
+Tensor part_of(const Tensor& tensor) {
+  DTensorMeta* meta = meta_of(tensor);
+  if (meta->spec->mesh.coordinate()) return current_local(*meta).resolve_conj().resolve_neg();
+  const Dims first(static_cast<size_t>(meta->spec->mesh.ndim()), 0);
+  const Dims one(meta->spec->sizes.size(), 1);
+  return at::zeros(one, meta->local.options()).expand(local_shape(meta->spec->layout(), first));
+}
+
+Tensor from_parts(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, const Tensor& part) {
+  const SpecPtr spec = intern_spec(mesh, placements, sizes, contiguous_strides(sizes));
+  return wrap(spec, mesh.coordinate() ? part.contiguous() : at::empty({0}, part.options()));
+}
+
+Tensor reduced(const Tensor& tensor) {
+  const DTensorMeta* meta = meta_of(tensor);
+  if (meta == nullptr || !meta->spec->has_partial) return tensor;
+  check_explicit(to_string(meta->spec->placements) + " is reduced", "without Partial");
+  return redistributed(tensor, grad_placements_for(meta->spec->placements));
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,74 @@
+#pragma once
+// A dim of a DTensor that several ranks hold in pieces, one range of rows each, in the order of their places along the
+// axes that cut it: what rewrites go by that work on the parts and exchange only a few rows.
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <vector>
+
+#include "sherd/group.h"
+#include "tensor/meta.h"
+
+namespace sherd::detail {
+
+/// Rows [begin, end) of a dim.
+struct Rows {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+};
+/// What each piece's rank wants to have, in this order; pieces may want the same rows.
+using WantedRows = std::vector<std::vector<Rows>>;
+
+class Pieces {
+ public:
+  /// Nothing where no more than one rank holds parts of the dim, or a rank holds several ranges of it.
+  static std::optional<Pieces> of(const at::Tensor& tensor, int64_t dim);
+  /// The pieces of a dim of a tensor that would have these placements and sizes.
+  static std::optional<Pieces> of(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, int64_t dim);
+
+  size_t count() const { return rows_.size(); }
+  const Rows& operator[](size_t piece) const { return rows_[piece]; }
+  /// This rank's piece. A rank outside the mesh stands for the first and computes on zeros that nobody sees.
+  size_t here() const { return here_; }
+  const Rows& mine() const { return rows_[here_]; }
+  int64_t dim() const { return dim_; }
+
+  /// The parts of all pieces, equal in shape, one after the other along the dim. Every rank of the mesh calls it.
+  at::Tensor gather(const at::Tensor& part) const;
+
+  /// This rank's part of a tensor becomes the rows that it wants. Every rank of the mesh calls it; each receives only
+  /// rows that it wants and does not have.
+  at::Tensor exchange(const at::Tensor& part, const WantedRows& wanted) const;
+
+  /// The other way round: each rank has something for the rows that it wanted, and these go back to their owners, where
+  /// they are added up.
+  at::Tensor give_back(const at::Tensor& part, const WantedRows& wanted) const;
+
+ private:
+  Pieces(const DeviceMesh& mesh, int64_t dim) : mesh_(mesh), dim_(dim) {}
+  Group group() const;
+  // Throws where data must not move by itself.
+  void check_exchange() const;
+  // Whether any piece wants a row that another has: the same answer on every rank.
+  bool moves_anything(const WantedRows& wanted) const;
+
+  DeviceMesh mesh_;
+  int64_t dim_;
+  std::vector<int64_t> axes_;  // that cut the dim
+  std::vector<Dims> members_;  // their coordinates, by piece
+  std::vector<Rows> rows_;
+  size_t here_ = 0;
+};
+
+/// This rank's part of a DTensor; zeros on a rank outside the mesh.
+at::Tensor part_of(const at::Tensor& tensor);
+
+/// A DTensor of the parts that the ranks have computed; all have the same strides, those of a contiguous tensor.
+at::Tensor from_parts(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, const at::Tensor& part);
+
+/// The tensor with its Partials reduced.
+at::Tensor reduced(const at::Tensor& tensor);
+
+}  // namespace sherd::detail

@@ -1,0 +1,165 @@
+#include "tensor/row_moves.h"
+
+#include <ATen/native/TypeProperties.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/flip.h>
+#include <ATen/ops/roll.h>
+
+#include <algorithm>
+
+#include "tensor/edges.h"
+#include "tensor/pieces.h"
+#include "tensor/rewrite_tools.h"
+
+namespace sherd::detail {
+namespace {
+
+using at::Tensor;
+using torch::jit::Stack;
+
+// Whether every dim of these that is sharded is so in pieces.
+bool in_pieces(const Tensor& self, const Dims& dims) {
+  for (const int64_t d : dims) {
+    if (is_sharded(*meta_of(self), d) && !Pieces::of(self, d)) return false;
+  }
+  return true;
+}
+
+// Row r comes from row (r - shift) modulo the size: one range or two.
+std::vector<Rows> rolled(const Rows& rows, int64_t shift, int64_t size) {
+  if (rows.size() == 0) return {};
+  const int64_t begin = ((rows.begin - shift) % size + size) % size;
+  if (begin + rows.size() <= size) return {{begin, begin + rows.size()}};
+  return {{begin, size}, {0, begin + rows.size() - size}};
+}
+
+}  // namespace
+
+// flip(self, dims).
+bool flip_rows(const c10::OperatorHandle& op, Stack& stack) {
+  const Tensor given = argument(stack, op, 0).toTensor();
+  const Dims asked = argument(stack, op, 1).toIntVector();
+  if (asked.empty() || meta_of(given) == nullptr) return false;
+  const auto dims = dims_named(given, asked);
+  if (!dims || !any_sharded(given, *dims) || !in_pieces(given, *dims)) return false;
+  const Tensor self = reduced(given);
+  Tensor part = part_of(self);
+  for (const int64_t d : *dims) {
+    const auto pieces = Pieces::of(self, d);
+    if (!pieces) continue;
+    WantedRows wanted;
+    for (size_t i = 0; i < pieces->count(); ++i) {
+      wanted.push_back({{self.size(d) - (*pieces)[i].end, self.size(d) - (*pieces)[i].begin}});
+    }
+    part = pieces->exchange(part, wanted);
+  }
+  const SpecPtr& spec = meta_of(self)->spec;
+  answer(op, stack, from_parts(spec->mesh, spec->placements, spec->sizes, at::flip(part, *dims)));
+  return true;
+}
+
+// roll(self, shifts, dims).
+bool roll_rows(const c10::OperatorHandle& op, Stack& stack) {
+  const Tensor given = argument(stack, op, 0).toTensor();
+  const Dims shifts = argument(stack, op, 1).toIntVector();
+  const Dims asked = argument(stack, op, 2).toIntVector();
+  if (asked.empty() || asked.size() != shifts.size() || meta_of(given) == nullptr || given.numel() == 0) return false;
+  const auto dims = dims_named(given, asked);
+  if (!dims || !any_sharded(given, *dims) || !in_pieces(given, *dims)) return false;
+  const Tensor self = reduced(given);
+  Tensor part = part_of(self);
+  for (size_t i = 0; i < dims->size(); ++i) {
+    const auto pieces = Pieces::of(self, (*dims)[i]);
+    if (!pieces) {
+      part = at::roll(part, shifts[i], (*dims)[i]);
+      continue;
+    }
+    WantedRows wanted;
+    for (size_t p = 0; p < pieces->count(); ++p) {
+      wanted.push_back(rolled((*pieces)[p], shifts[i], self.size((*dims)[i])));
+    }
+    part = pieces->exchange(part, wanted);
+  }
+  const SpecPtr& spec = meta_of(self)->spec;
+  answer(op, stack, from_parts(spec->mesh, spec->placements, spec->sizes, part));
+  return true;
+}
+
+// cat(tensors, dim).
+bool cat_rows(const c10::OperatorHandle& op, Stack& stack) {
+  const std::vector<Tensor> tensors = argument(stack, op, 0).toTensorVector();
+  // The first that is sharded along the dim says how the others are placed, too.
+  const Tensor* guide = nullptr;
+  std::optional<int64_t> dim;
+  for (const Tensor& tensor : tensors) {
+    if (guide != nullptr || meta_of(tensor) == nullptr) continue;
+    dim = sharded_dim_named(tensor, argument(stack, op, 1));
+    if (dim) guide = &tensor;
+  }
+  if (guide == nullptr) return false;
+  const SpecPtr spec = meta_of(*guide)->spec;
+  Dims sizes = spec->sizes;
+  sizes[static_cast<size_t>(*dim)] = 0;
+  std::vector<Tensor> taking_part;
+  for (const Tensor& tensor : tensors) {
+    if (tensor.dim() == 1 && tensor.numel() == 0) continue;  // torch lets these be
+    if (tensor.dim() != guide->dim()) return false;
+    for (int64_t d = 0; d < tensor.dim(); ++d) {
+      if (d != *dim && tensor.size(d) != guide->size(d)) return false;
+    }
+    const DTensorMeta* meta = meta_of(tensor);
+    if (meta != nullptr && !(meta->spec->mesh == spec->mesh)) return false;
+    sizes[static_cast<size_t>(*dim)] += tensor.size(*dim);
+    taking_part.push_back(tensor);
+  }
+  // The result: as the guide, but cut evenly along the dim; its Partials are reduced.
+  Placements placements = grad_placements_for(spec->placements);
+  Placements others = placements;
+  for (size_t axis = 0; axis < placements.size(); ++axis) {
+    if (sharded_dim(placements[axis]) != *dim) continue;
+    placements[axis] = Shard(*dim);
+    others[axis] = Replicate();
+  }
+  const auto out = Pieces::of(spec->mesh, placements, sizes, *dim);
+  if (!out) return false;
+  const c10::ScalarType type = at::native::result_type(taking_part);
+  std::vector<Tensor> parts;
+  int64_t offset = 0;
+  for (const Tensor& tensor : taking_part) {
+    const int64_t size = tensor.size(*dim);
+    WantedRows wanted;
+    for (size_t p = 0; p < out->count(); ++p) {
+      const auto within = [&](int64_t row) { return std::clamp<int64_t>(row - offset, 0, size); };
+      wanted.push_back({{within((*out)[p].begin), within((*out)[p].end)}});
+    }
+    offset += size;
+    const Placements whole(placements.size(), Replicate());
+    const Tensor distributed =
+        meta_of(tensor) != nullptr ? tensor : from_parts(spec->mesh, whole, tensor.sizes().vec(), tensor);
+    // Cut along the dim by the same axes it is exchanged, otherwise brought there whole and sliced.
+    Placements to = others;
+    bool same_axes = true;
+    for (size_t axis = 0; axis < to.size(); ++axis) {
+      const Placement& now = meta_of(distributed)->spec->placements[axis];
+      same_axes &= (sharded_dim(now) == *dim) == (sharded_dim(placements[axis]) == *dim);
+    }
+    if (same_axes && Pieces::of(distributed, *dim)) {
+      for (size_t axis = 0; axis < to.size(); ++axis) {
+        const Placement& now = meta_of(distributed)->spec->placements[axis];
+        if (sharded_dim(now) == *dim) to[axis] = now;
+      }
+    }
+    const Tensor placed = redistributed(distributed, to);
+    const Tensor part = part_of(placed).to(type);
+    if (const auto pieces = Pieces::of(placed, *dim)) {
+      parts.push_back(pieces->exchange(part, wanted));
+    } else {
+      const Rows& rows = wanted[out->here()][0];
+      parts.push_back(part.narrow(*dim, rows.begin, rows.size()));
+    }
+  }
+  answer(op, stack, from_parts(spec->mesh, placements, sizes, at::cat(parts, *dim)));
+  return true;
+}
+
+}  // namespace sherd::detail
