@@ -41,13 +41,13 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m sweep", description="torch's operators on sharded tensors")
-    parser.add_argument("--ops", default="", metavar="REGEX", help="operators whose name matches, as a whole or in part")
+    parser.add_argument("--ops", default="", metavar="REGEX", help="operators whose name matches in part")
     parser.add_argument("--dtypes", type=_list_of(cases.DTYPES), default=["float32"], help="comma-separated")
     parser.add_argument("--meshes", type=_list_of(MESHES), default=["4"], help="comma-separated: 4, 2x2")
     parser.add_argument("--peer", type=_list_of(peer.NAMES), default=["sherd"], help="comma-separated: sherd, torch")
     parser.add_argument("--all", action="store_true", help="sherd on every type and mesh, torch beside it for float32 on 4")
     parser.add_argument("--jobs", type=int, default=2, help="worker processes")
-    parser.add_argument("--out", type=Path, default=Path("build/sweep.jsonl"), help="results are added here; what is done is left out")
+    parser.add_argument("--out", type=Path, default=Path("build/sweep.jsonl"), help="results; what is there is not run")
     parser.add_argument("--fresh", action="store_true", help="forget all earlier results")
     parser.add_argument("--again", action="store_true", help="run what is done already, too; the last result counts")
     parser.add_argument("--report-only", action="store_true", help="run nothing")
@@ -56,11 +56,12 @@ def _arguments() -> argparse.Namespace:
         choices=["operators", "causes", "gathered"],
         nargs="?",
         const="operators",
-        help="list what is not right, by operator or by what the cases say; or what torch keeps sharded and sherd does not",
+        help="list what is not right, by operator or by message; or what torch alone keeps sharded",
     )
     parser.add_argument("--page", type=Path, help="write docs/operators.md here")
     parser.add_argument("--quick", action="store_true", help="a small part; fails on anything that is not right")
-    parser.add_argument("--case", type=CaseId.parse, metavar="OPERATOR:DTYPE:SAMPLE:PLACEMENT:MESH", help="run it alone")
+    case_form = "OPERATOR:DTYPE:SAMPLE:PLACEMENT:MESH"
+    parser.add_argument("--case", type=CaseId.parse, metavar=case_form, help="run it alone, and show all of it")
     return parser.parse_args()
 
 

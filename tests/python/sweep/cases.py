@@ -104,7 +104,13 @@ class _Text(str):
         return str(self)
 
 
-_SHORT = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.int64: "i64", torch.complex64: "c64"}
+_SHORT = {
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.bfloat16: "bf16",
+    torch.int64: "i64",
+    torch.complex64: "c64",
+}
 
 
 def supports(op: OpInfo, dtype: torch.dtype) -> bool:

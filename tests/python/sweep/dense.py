@@ -14,7 +14,12 @@ from sweep.cases import Sample
 # The values of these are whatever the memory held.
 _UNSPECIFIED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
 # These are written in Python and draw tensors of their own.
-_DRAW_PLAIN = {"nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d", "svd_lowrank", "pca_lowrank"}
+_DRAW_PLAIN = {
+    "nn.functional.fractional_max_pool2d",
+    "nn.functional.fractional_max_pool3d",
+    "pca_lowrank",
+    "svd_lowrank",
+}
 
 _WIDER = {
     torch.bfloat16: torch.float64,
@@ -154,7 +159,8 @@ def _run(sample: Sample, tensors: list[torch.Tensor]) -> Results:
     if differentiable:
         try:
             chosen = [outputs[i] for i in differentiable]
-            grads = gradients(chosen, tensors, [cotangent(i, outputs[i].shape, outputs[i].dtype) for i in differentiable])
+            cotangents = [cotangent(i, outputs[i].shape, outputs[i].dtype) for i in differentiable]
+            grads = gradients(chosen, tensors, cotangents)
         except Exception:  # the operator has no gradient here, or none that is unique: forwards alone is compared
             differentiable = []
     values = [out.detach().clone() if isinstance(out, torch.Tensor) else out for out in outputs]

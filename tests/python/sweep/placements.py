@@ -1,7 +1,7 @@
 """The ways in which the inputs of a sample are sharded.
 
-A placement is written as a short text that belongs to no library: "R" (replicated), "S0" (dim 0 sharded), "P" (each rank
-holds a summand). One tensor has one of them per mesh axis; one choice gives them for all tensors of a sample.
+A placement is written as a short text that belongs to no library: "R" (replicated), "S0" (dim 0 sharded), "P" (each
+rank holds a summand). One tensor has one of them per mesh axis; one choice gives them for all tensors of a sample.
 """
 
 from collections.abc import Callable, Sequence
@@ -84,7 +84,7 @@ _RULES: dict[str, tuple[dict[str, _Rule], dict[str, _Rule]]] = {
 
 
 def choices(mesh: str, tensors: Sequence[torch.Tensor], dtype: torch.dtype, turn: int) -> list[Choice]:
-    """At most CHOICES_PER_SAMPLE choices, all different. `turn` is the number of the sample among those of its operator."""
+    """At most CHOICES_PER_SAMPLE choices, all different. `turn`: the number of the sample among its operator's."""
     operands = [
         _Operand(number, tensor.ndim, tensor.dtype == dtype and dtype != torch.bool)
         for number, tensor in enumerate(tensors)

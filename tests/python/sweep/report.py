@@ -92,10 +92,10 @@ def stay_sharded(records: dict[str, list[Record]]) -> str:
     cases = [sherd[r.case] for r in records.get("torch", []) if r.good and r.sharded and r.case in sherd]
     sharded = [r for r in cases if r.good and r.sharded]
     partial = [r for r in cases if r.good and r.partial and not r.sharded]
+    rest = len(cases) - len(sharded) - len(partial)
     return (
-        f"Of {len(cases):,} cases that torch answers right with a sharded result, sherd answers {len(sharded):,} with a "
-        f"sharded one, {len(partial):,} with one that is Partial, and {len(cases) - len(sharded) - len(partial):,} with a "
-        "whole one or not rightly."
+        f"Of {len(cases):,} cases that torch answers right with a sharded result, sherd answers {len(sharded):,} with\n"
+        f"a sharded one, {len(partial):,} with one that is Partial, and {rest:,} with a whole one or not rightly."
     )
 
 
@@ -144,7 +144,8 @@ def causes(records: Sequence[Record]) -> str:
         if not record.good and record.outcome != "skipped":
             on = "" if record.outcome != "error" else " on all ranks" if record.ranks == "all" else " on some ranks"
             first_line = record.message.strip().partition("\n")[0]
-            groups[record.outcome + on, record.phase, re.sub(r"-?\d+(\.\d+)?(e-?\d+)?", "N", first_line)[:200]].append(record)
+            text = re.sub(r"-?\d+(\.\d+)?(e-?\d+)?", "N", first_line)[:200]
+            groups[record.outcome + on, record.phase, text].append(record)
     lines = []
     for (outcome, phase, text), members in sorted(groups.items(), key=lambda group: -len(group[1])):
         counts = Counter(record.case.operator for record in members)
