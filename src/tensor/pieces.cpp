@@ -155,6 +155,7 @@ Tensor Pieces::exchange(const Tensor& part, const WantedRows& wanted) const {
   if (!moves) {
     int64_t to = 0;
     for (const Rows& range : wanted[here_]) {
+      if (range.size() == 0) continue;
       out.narrow(dim_, to, range.size()).copy_(part.narrow(dim_, range.begin - mine().begin, range.size()));
       to += range.size();
     }
@@ -200,6 +201,7 @@ Tensor Pieces::give_back(const Tensor& part, const WantedRows& wanted) const {
   if (!moves) {
     int64_t from = 0;
     for (const Rows& range : wanted[here_]) {
+      if (range.size() == 0) continue;
       out.narrow(dim_, range.begin - mine().begin, range.size()).add_(part.narrow(dim_, from, range.size()));
       from += range.size();
     }
