@@ -252,6 +252,8 @@ std::span<const Row> indexing_rows() {
   // clang-format off
   static constexpr Row kRows[] = {
       {"embedding",                "v d, * -> * d             | mask v, linear 0"},
+      {"_embedding_bag_per_sample_weights_backward",
+                                   "b d, v d, -, -, - -> n     | whole b v n, reduce d, linear 0 1"},
       {"bucketize.Tensor",         "*, k -> *                 | whole k"},
       {"searchsorted.Tensor",      "k, *, k -> *              | whole k"},
       {"searchsorted.Tensor",      "* k, * q, * k -> * q      | whole k"},

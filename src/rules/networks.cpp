@@ -403,6 +403,39 @@ std::optional<BoundRule> embedding_backward(const OpCall& call) {
   return builder.done();
 }
 
+// _embedding_bag(weight, indices, offsets, ..., mode, ...) -> bags, and what its backward wants: the width is free.
+std::optional<BoundRule> embedding_bag(const OpCall& call) {
+  constexpr int64_t kMax = 2;
+  Builder builder(call);
+  const Dims& weight = builder.shape();
+  if (weight.size() != 2) return std::nullopt;
+  const int16_t width = builder.factor(weight[1]);
+  builder.rule.inputs[0].dims[1] = {width};
+  builder.output(2).dims[1] = {width};
+  for (int i = 1; i < call.num_outputs; ++i) {
+    const bool places = i == 3 && call.integer("mode", 0) == kMax;  // of each column its own
+    BoundOperand& output = builder.output(places ? 2 : 0);
+    if (places) {
+      output.dims[1] = {width};
+    } else {
+      output.unused = true;
+    }
+  }
+  return builder.done();
+}
+
+// _embedding_bag_dense_backward(grad, indices, offset2bag, bag_size, maximum_indices, ...) -> grad of the weight.
+std::optional<BoundRule> embedding_bag_backward(const OpCall& call) {
+  Builder builder(call);
+  const Dims& grad = builder.shape();
+  if (grad.size() != 2) return std::nullopt;
+  const int16_t width = builder.factor(grad[1]);
+  builder.rule.inputs[0].dims[1] = {width};
+  if (builder.present(4) && builder.shape(4).size() == 2) builder.rule.inputs[4].dims[1] = {width};
+  builder.output(2).dims[1] = {width};
+  return builder.linear();
+}
+
 }  // namespace
 
 std::span<const FunctionRow> network_functions() {
@@ -434,6 +467,8 @@ std::span<const FunctionRow> network_functions() {
       {"nll_loss_forward nll_loss2d_forward", nll_loss, 2, 2},
       {"nll_loss_backward nll_loss2d_backward", nll_loss_backward, 3},
       {"embedding_dense_backward", embedding_backward, 2},
+      {"_embedding_bag _embedding_bag_forward_only", embedding_bag, 3, 4},
+      {"_embedding_bag_dense_backward", embedding_bag_backward, 4},
   };
   return kRows;
 }

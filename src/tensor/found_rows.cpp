@@ -16,7 +16,6 @@
 
 #include <cmath>
 
-#include "tensor/edges.h"
 #include "tensor/pieces.h"
 #include "tensor/rewrite_tools.h"
 
@@ -102,10 +101,8 @@ bool select_masked(const c10::OperatorHandle& op, Stack& stack) {
   if (!by_self && !in_rows(mask)) return false;
   const Tensor guide = reduced(by_self ? given : mask);
   const Placements& to = meta_of(guide)->spec->placements;
-  const auto placed = [&](const Tensor& tensor) {
-    return part_of(meta_of(tensor)->spec->placements == to ? tensor : redistributed(tensor, to));
-  };
-  const Tensor found = at::masked_select(placed(given), placed(mask));
+  const DeviceMesh& mesh = meta_of(guide)->spec->mesh;
+  const Tensor found = at::masked_select(part_of(placed(given, mesh, to)), part_of(placed(mask, mesh, to)));
   answer(op, stack, joined(*Pieces::of(guide, 0), guide, found));
   return true;
 }
@@ -121,10 +118,7 @@ bool count_numbers(const c10::OperatorHandle& op, Stack& stack) {
   std::optional<Tensor> weights = optional_tensor(argument(stack, op, 1));
   if (weights) {
     if (weights->sizes() != self.sizes()) return false;
-    if (meta_of(*weights) == nullptr) {
-      weights = from_parts(spec->mesh, whole_on(spec->mesh), weights->sizes().vec(), *weights);
-    }
-    weights = part_of(redistributed(*weights, spec->placements));
+    weights = part_of(placed(*weights, spec->mesh, spec->placements));
   }
   const Tensor counts = at::bincount(part_of(self), weights, length);
   answer(op, stack, from_parts(spec->mesh, sum_over(self), {length}, counts));

@@ -177,14 +177,6 @@ std::optional<Plan> plan_for(const c10::OperatorHandle& op, const Stack& stack) 
   return plan;
 }
 
-Tensor placed(const Tensor& tensor, const DeviceMesh& mesh, const Placements& to) {
-  if (meta_of(tensor) != nullptr && meta_of(tensor)->spec->placements == to) return tensor;
-  const Placements whole(to.size(), Replicate());
-  const Tensor distributed =
-      meta_of(tensor) != nullptr ? tensor : from_parts(mesh, whole, tensor.sizes().vec(), tensor);
-  return redistributed(distributed, to);
-}
-
 // This rank's rows of the input with those around them.
 Tensor with_rows_around(const Plan& plan, const Tensor& input) {
   Tensor part = part_of(placed(input, plan.mesh, plan.input));

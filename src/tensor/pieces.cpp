@@ -8,6 +8,7 @@
 
 #include "comm/call.h"
 #include "comm/errors.h"
+#include "plan/redistribute.h"
 #include "sherd/collectives.h"
 #include "tensor/edges.h"
 #include "tensor/rewrites.h"
@@ -154,6 +155,7 @@ Tensor Pieces::exchange(const Tensor& part, const WantedRows& wanted) const {
   if (!moves) {
     int64_t to = 0;
     for (const Rows& range : wanted[here_]) {
+      if (range.size() == 0) continue;
       out.narrow(dim_, to, range.size()).copy_(part.narrow(dim_, range.begin - mine().begin, range.size()));
       to += range.size();
     }
@@ -199,6 +201,7 @@ Tensor Pieces::give_back(const Tensor& part, const WantedRows& wanted) const {
   if (!moves) {
     int64_t from = 0;
     for (const Rows& range : wanted[here_]) {
+      if (range.size() == 0) continue;
       out.narrow(dim_, range.begin - mine().begin, range.size()).add_(part.narrow(dim_, from, range.size()));
       from += range.size();
     }
@@ -245,6 +248,21 @@ Tensor part_of(const Tensor& tensor) {
 Tensor from_parts(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, const Tensor& part) {
   const SpecPtr spec = intern_spec(mesh, placements, sizes, contiguous_strides(sizes));
   return wrap(spec, mesh.coordinate() ? part.contiguous() : at::empty({0}, part.options()));
+}
+
+Tensor placed(const Tensor& tensor, const DeviceMesh& mesh, const Placements& placements) {
+  const DTensorMeta* meta = meta_of(tensor);
+  if (meta == nullptr) {
+    const Placements whole(placements.size(), Replicate());
+    return redistributed(from_parts(mesh, whole, tensor.sizes().vec(), tensor), placements);
+  }
+  const Placements& now = meta->spec->placements;
+  if (now == placements) return tensor;
+  const auto size = static_cast<int64_t>(tensor.element_size());
+  if (plan::plan_redistribution(mesh.mesh(), meta->spec->sizes, size, now, placements).bytes > 0) {
+    check_explicit(to_string(now) + " becomes " + to_string(placements), "to these");
+  }
+  return redistributed(tensor, placements);
 }
 
 Tensor reduced(const Tensor& tensor) {

@@ -68,6 +68,9 @@ at::Tensor part_of(const at::Tensor& tensor);
 /// A DTensor of the parts that the ranks have computed; all have the same strides, those of a contiguous tensor.
 at::Tensor from_parts(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, const at::Tensor& part);
 
+/// The tensor with these placements; a plain tensor counts as whole.
+at::Tensor placed(const at::Tensor& tensor, const DeviceMesh& mesh, const Placements& placements);
+
 /// The tensor with its Partials reduced.
 at::Tensor reduced(const at::Tensor& tensor);
 

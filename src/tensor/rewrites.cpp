@@ -7,7 +7,11 @@
 #include <ATen/ops/diagonal.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/exp.h>
+#include <ATen/ops/linalg__powsum.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/log1p.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/neg.h>
 #include <ATen/ops/select.h>
 #include <ATen/ops/sigmoid.h>
@@ -21,6 +25,7 @@
 #include "tensor/candidates.h"
 #include "tensor/found_rows.h"
 #include "tensor/halo.h"
+#include "tensor/own_rows.h"
 #include "tensor/rewrite_tools.h"
 #include "tensor/row_moves.h"
 #include "tensor/scan.h"
@@ -219,6 +224,30 @@ bool pixel_unshuffle(const c10::OperatorHandle& op, Stack& stack) {
   return true;
 }
 
+// _foreach_norm(self, ord, dtype), _foreach_powsum, _foreach_max(self) and _foreach_mm(self, mat2): not element-wise,
+// so each tensor of the lists takes the rule of the operator on one.
+bool each_alone(const c10::OperatorHandle& op, Stack& stack) {
+  const std::string& name = op.operator_name().name;
+  const std::vector<Tensor> tensors = argument(stack, op, 0).toTensorVector();
+  c10::List<Tensor> results;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (name == "aten::_foreach_max") {
+      results.push_back(at::max(tensors[i]));
+    } else if (name == "aten::_foreach_mm") {
+      results.push_back(at::mm(tensors[i], argument(stack, op, 1).toTensorVector()[i]));
+    } else {
+      const at::Scalar order = argument(stack, op, 1).toScalar();
+      const c10::IValue& dtype = argument(stack, op, 2);
+      const auto type = dtype.isNone() ? std::optional<c10::ScalarType>() : std::optional(dtype.toScalarType());
+      results.push_back(name == "aten::_foreach_norm"
+                            ? at::linalg_vector_norm(tensors[i], order, at::OptionalIntArrayRef(), false, type)
+                            : at::linalg__powsum(tensors[i], order, at::OptionalIntArrayRef(), false, type));
+    }
+  }
+  answer(op, stack, std::move(results));
+  return true;
+}
+
 // slice_scatter(self, src, dim, start, end, step), select_scatter(self, src, dim, index) and diagonal_scatter(self,
 // src, offset, dim1, dim2): a copy, of which a view is written.
 bool put_in_view(const c10::OperatorHandle& op, Stack& stack) {
@@ -307,6 +336,35 @@ constexpr RewriteRow kRewrites[] = {
     {"aten::bincount", "", count_numbers},
     {"aten::histc", "", count_in_bins},
     {"aten::_unique2", "", find_unique},
+    {"aten::scatter", "src", write_own_rows},
+    {"aten::scatter_", "src", write_own_rows},
+    {"aten::scatter", "value", write_own_rows},
+    {"aten::scatter_", "value", write_own_rows},
+    {"aten::scatter", "reduce", write_own_rows},
+    {"aten::scatter_", "reduce", write_own_rows},
+    {"aten::scatter", "value_reduce", write_own_rows},
+    {"aten::scatter_", "value_reduce", write_own_rows},
+    {"aten::scatter_add", "", write_own_rows},
+    {"aten::scatter_add_", "", write_own_rows},
+    {"aten::scatter_reduce", "two", write_own_rows},
+    {"aten::scatter_reduce_", "two", write_own_rows},
+    {"aten::index_add", "", write_own_rows},
+    {"aten::index_add_", "", write_own_rows},
+    {"aten::index_copy", "", write_own_rows},
+    {"aten::index_copy_", "", write_own_rows},
+    {"aten::index_fill", "int_Scalar", write_own_rows},
+    {"aten::index_fill_", "int_Scalar", write_own_rows},
+    {"aten::index_fill", "int_Tensor", write_own_rows},
+    {"aten::index_fill_", "int_Tensor", write_own_rows},
+    {"aten::index_reduce", "", write_own_rows},
+    {"aten::index_reduce_", "", write_own_rows},
+    {"aten::index_put", "", put_own_rows},
+    {"aten::index_put_", "", put_own_rows},
+    {"aten::_index_put_impl_", "", put_own_rows},
+    {"aten::_foreach_norm", "Scalar", each_alone},
+    {"aten::_foreach_powsum", "Scalar", each_alone},
+    {"aten::_foreach_max", "", each_alone},
+    {"aten::_foreach_mm", "", each_alone},
     {"aten::_reshape_alias", "", reshape_alias},
     {"aten::select", "int", select},
     {"aten::split", "Tensor", split},

@@ -149,9 +149,9 @@ bool cat_rows(const c10::OperatorHandle& op, Stack& stack) {
         if (sharded_dim(now) == *dim) to[axis] = now;
       }
     }
-    const Tensor placed = redistributed(distributed, to);
-    const Tensor part = part_of(placed).to(type);
-    if (const auto pieces = Pieces::of(placed, *dim)) {
+    const Tensor there = placed(distributed, spec->mesh, to);
+    const Tensor part = part_of(there).to(type);
+    if (const auto pieces = Pieces::of(there, *dim)) {
       parts.push_back(pieces->exchange(part, wanted));
     } else {
       const Rows& rows = wanted[out->here()][0];

@@ -68,6 +68,14 @@ std::vector<Call> calls() {
       {"max_pool2d", {batch}, "S(2)",
        one([](auto& t) { return std::get<0>(torch::max_pool2d_with_indices(t, 3, 2, 1)); }), "all_to_all", 2 * line},
       {"avg_pool2d", {batch}, "S(2)", one([](auto& t) { return torch::avg_pool2d(t, 2); }), "", 0},
+      // Rows that are written by index are written by their owner.
+      {"index_put", {x, index({3}, 64), ints({3, 8}, 1)}, "S(0), R, R",
+       [](const Tensors& t) { return Tensors{t[0].index_put({t[1]}, t[2])}; }, "", 0},
+      {"index_add", {x, index({3}, 64), ints({3, 8}, 1)}, "S(0), R, R",
+       [](const Tensors& t) { return Tensors{(t[0] * 1).index_add_(0, t[1], t[2])}; }, "", 0},
+      {"scatter", {x, index({3, 8}, 64), ints({3, 8}, 1)}, "S(0), R, R",
+       [](const Tensors& t) { return Tensors{t[0].scatter(0, t[1], t[2])}; }, "", 0},
+      {"foreach_norm", {x, x}, "S(0), S(1)", [](const Tensors& t) { return torch::_foreach_norm(t); }, "all_reduce", 2 * 2 * 6 * kDouble},
       // Sums per channel.
       {"batch_norm", {batch}, "S(0)",
        one([](auto& t) { return torch::batch_norm(t, {}, {}, {}, {}, true, 0.1, 1e-5, false); }), "all_reduce",

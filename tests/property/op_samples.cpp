@@ -408,6 +408,29 @@ void add_more_table_rows(std::vector<OpSample>& all) {
   all.push_back({"scatter_reduce", {ints({4, 5}), index({4, 3}, 5), ints({4, 3}, 1)}, [](const Tensors& t) {
                    return Tensors{t[0].scatter_reduce(1, t[1], t[2], "amax")};
                  }});
+  all.push_back({"scatter_rows", {ints({5, 3}), index({4, 3}, 5), ints({4, 3}, 1)}, [](const Tensors& t) {
+                   return Tensors{t[0].scatter(0, t[1].slice(1, 0, 3), t[2]), t[0].scatter_add(0, t[1], t[2]),
+                                  t[0].scatter_reduce(0, t[1], t[2], "amin", false)};
+                 }});
+  all.push_back({"write_rows_by_index", {ints({5, 3}), index({3}, 5), ints({3, 3}, 1)}, [](const Tensors& t) {
+                   at::Tensor z = t[0] * 1;
+                   z.index_add_(0, t[1], t[2]).index_fill_(0, t[1].slice(0, 0, 1), 2);
+                   z.index_put_({t[1], t[1].remainder(3)}, t[2].select(1, 0), true);
+                   return Tensors{z, t[0].index_copy(0, t[1], t[2])};
+                 }});
+  all.push_back({"embedding_bag", {ints({7, 4}), index({6}, 7)}, [](const Tensors& t) {
+                   const at::Tensor offsets = torch::tensor({0, 2, 3});
+                   return Tensors{std::get<0>(torch::embedding_bag(t[0], t[1], offsets)),
+                                  std::get<0>(torch::embedding_bag(t[0], t[1], offsets, false, 2))};
+                 }});
+  all.push_back({"foreach_norm", {ints({4, 5}), ints({3}, 1)}, [](const Tensors& t) {
+                   Tensors results = torch::_foreach_norm(t, 2);
+                   results.push_back(torch::_foreach_norm(t, INFINITY)[0]);
+                   return results;
+                 }});
+  all.push_back({"foreach_max", {ints({4, 5}), ints({3}, 1)}, [](const Tensors& t) {
+                   return torch::_foreach_max({t[0].detach(), t[1].detach()});
+                 }});
   all.push_back({"scatter_multiply", {ints({4, 5}), index({4, 3}, 5), ints({4, 3}, 1)}, [](const Tensors& t) {
                    return Tensors{t[0].detach().scatter(1, t[1], t[2].detach(), "multiply")};
                  }});
