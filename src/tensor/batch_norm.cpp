@@ -24,6 +24,12 @@ Dims sample_dims(const Tensor& input) {
   return dims;
 }
 
+// How many elements a channel has.
+double samples_of(const Tensor& input) {
+  const int64_t count = input.numel() / input.size(1);
+  return static_cast<double>(count);
+}
+
 // One number per channel, against a tensor of `ndim` dims.
 Tensor per_channel(const Tensor& numbers, int64_t ndim) {
   Dims sizes(static_cast<size_t>(ndim), 1);
@@ -52,7 +58,7 @@ double number(const c10::OperatorHandle& op, const Stack& stack, const char* nam
 
 void update(const std::optional<Tensor>& running, const Tensor& now, double momentum) {
   if (!running) return;
-  Tensor kept = *running;
+  const Tensor& kept = *running;
   kept.mul_(1 - momentum).add_(now.to(kept.scalar_type()), momentum);
 }
 
@@ -78,7 +84,7 @@ bool batch_norm_over_ranks(const c10::OperatorHandle& op, Stack& stack) {
   const auto weight = named(op, stack, "weight");
   const auto bias = named(op, stack, "bias");
   const Tensor x = widened(reduced(given));
-  const auto count = static_cast<double>(given.numel() / given.size(1));
+  const double count = samples_of(given);
   const Tensor mean = at::mean(x, dims);
   const Tensor away = x - per_channel(mean, x.dim());
   const Tensor variance = at::sum(away * away, dims).div(count);
@@ -125,7 +131,7 @@ bool batch_norm_backward_over_ranks(const c10::OperatorHandle& op, Stack& stack)
   const Tensor along = reduced(at::sum(grad * away, dims));
   Tensor result = grad;
   if (train) {
-    const auto count = static_cast<double>(input.numel() / input.size(1));
+    const double count = samples_of(input);
     result = grad - per_channel(bias_grad.div(count), ndim) - away * per_channel(along * scale * scale / count, ndim);
   }
   Tensor factor = scale;

@@ -145,4 +145,42 @@ bool put_own_rows(const c10::OperatorHandle& op, Stack& stack) {
   return true;
 }
 
+// index_select(self, dim, index) and gather(self, dim, index, sparse_grad).
+bool read_own_rows(const c10::OperatorHandle& op, Stack& stack) {
+  const Tensor given = argument(stack, op, 0).toTensor();
+  const auto dim = sharded_dim_named(given, argument(stack, op, 1));
+  const Tensor index = argument(stack, op, 2).toTensor();
+  if (!dim || !Pieces::of(given, *dim) || given.numel() == 0 || index.numel() == 0) return false;
+  const bool gathers = op.operator_name().name == "aten::gather";
+  if (index.dim() != (gathers ? given.dim() : 1)) return false;
+  // The sum of the answers moves twice the result, gathering the tensor once the tensor.
+  const int64_t rows = index.size(gathers ? *dim : 0);
+  if (2 * rows >= given.size(*dim)) return false;
+  const SpecPtr spec = meta_of(given)->spec;
+  const Placements whole(spec->placements.size(), Replicate());
+  Placements others = grad_placements_for(spec->placements);
+  Placements placements = others;
+  for (size_t axis = 0; axis < others.size(); ++axis) {
+    const int64_t d = sharded_dim(others[axis]);
+    if (d == *dim) {
+      others[axis] = Replicate();
+      placements[axis] = Partial();
+    } else if (d >= 0 && gathers && index.size(d) != given.size(d)) {
+      return false;
+    }
+  }
+  if (!in_range(index, given.size(*dim))) return false;
+  const Tensor self = reduced(given);
+  const Pieces pieces = *Pieces::of(self, *dim);
+  const Tensor named = part_of(placed(index, spec->mesh, gathers ? others : whole));
+  Stack local(stack.end() - static_cast<int64_t>(op.schema().arguments().size()), stack.end());
+  local[0] = with_spare_row(part_of(self), *dim);
+  local[2] = named.sub(pieces.mine().begin).masked_fill(is_foreign(named, pieces.mine()), pieces.mine().size());
+  op.callBoxed(local);
+  Dims sizes = gathers ? index.sizes().vec() : given.sizes().vec();
+  sizes[static_cast<size_t>(*dim)] = rows;
+  answer(op, stack, from_parts(spec->mesh, placements, sizes, local[0].toTensor()));
+  return true;
+}
+
 }  // namespace sherd::detail

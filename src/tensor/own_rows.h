@@ -1,6 +1,6 @@
 #pragma once
-// Operators that write to rows named by index, into a dim that is sharded: every rank writes the rows that it has, and
-// nothing of the tensor moves.
+// Operators that name rows of a sharded dim by index: every rank writes or reads the rows that it has, and nothing of
+// the tensor moves.
 
 #include "tensor/op_info.h"
 
@@ -10,5 +10,8 @@ namespace sherd::detail {
 bool write_own_rows(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 /// index_put, also in place.
 bool put_own_rows(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+
+/// index_select and gather of few rows: the result is a sum to which each rank gives its own.
+bool read_own_rows(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
 }  // namespace sherd::detail

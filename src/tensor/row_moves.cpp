@@ -2,6 +2,7 @@
 
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/flip.h>
 #include <ATen/ops/roll.h>
 
@@ -82,6 +83,56 @@ bool roll_rows(const c10::OperatorHandle& op, Stack& stack) {
   }
   const SpecPtr& spec = meta_of(self)->spec;
   answer(op, stack, from_parts(spec->mesh, spec->placements, spec->sizes, part));
+  return true;
+}
+
+// constant_pad_nd(self, pad, value): pairs of numbers from the last dim on. Row r of a dim is row r - first of what it
+// was, where it had that row.
+bool pad_rows(const c10::OperatorHandle& op, Stack& stack) {
+  const Tensor given = argument(stack, op, 0).toTensor();
+  const Dims pads = argument(stack, op, 1).toIntVector();
+  if (meta_of(given) == nullptr || pads.size() % 2 != 0 || static_cast<int64_t>(pads.size()) / 2 > given.dim()) {
+    return false;
+  }
+  Dims sizes = given.sizes().vec();
+  Dims padded;
+  Dims first(sizes.size(), 0);
+  for (size_t i = 0; 2 * i < pads.size(); ++i) {
+    const size_t d = sizes.size() - 1 - i;
+    first[d] = pads[2 * i];
+    sizes[d] += pads[2 * i] + pads[2 * i + 1];
+    if (sizes[d] < 0) return false;  // torch says what is wrong
+    if (pads[2 * i] != 0 || pads[2 * i + 1] != 0) padded.push_back(static_cast<int64_t>(d));
+  }
+  if (!any_sharded(given, padded) || !in_pieces(given, padded)) return false;
+  const Tensor self = reduced(given);
+  const SpecPtr& spec = meta_of(self)->spec;
+  Placements placements = spec->placements;
+  for (Placement& p : placements) {
+    if (std::find(padded.begin(), padded.end(), sharded_dim(p)) != padded.end()) p = Shard(sharded_dim(p));
+  }
+  Tensor part = part_of(self);
+  Dims local_pads = pads;
+  for (const int64_t d : padded) {
+    const auto from = Pieces::of(self, d);
+    const auto to = Pieces::of(spec->mesh, placements, sizes, d);
+    if (!from || !to) continue;  // not sharded: padded as it is
+    const int64_t begin = first[static_cast<size_t>(d)];
+    WantedRows wanted;
+    for (size_t p = 0; p < to->count(); ++p) {
+      const auto within = [&](int64_t row) { return std::clamp<int64_t>(row - begin, 0, self.size(d)); };
+      wanted.push_back({{within((*to)[p].begin), within((*to)[p].end)}});
+    }
+    part = from->exchange(part, wanted);
+    // Where this rank's rows begin before the tensor's, or end after them.
+    const int64_t missing = to->mine().size() - part.size(d);
+    const int64_t before = std::clamp<int64_t>(begin - to->mine().begin, 0, missing);
+    const size_t pair = 2 * static_cast<size_t>(self.dim() - 1 - d);
+    local_pads[pair] = before;
+    local_pads[pair + 1] = missing - before;
+  }
+  const Tensor result = at::constant_pad_nd(part, local_pads, argument(stack, op, 2).toScalar());
+  answer(op, stack, from_parts(spec->mesh, placements, sizes, result));
   return true;
 }
 

@@ -86,6 +86,29 @@ void add_row_moves(std::vector<OpSample>& all) {
   }));
 }
 
+// Rows named by index, fewer than there are.
+void add_own_rows(std::vector<OpSample>& all) {
+  all.push_back(binary(
+      "index_select_few", [](auto& x, auto& i) { return x.index_select(0, i); }, ints({9, 2}), index({3}, 9)));
+  all.push_back(binary(
+      "gather_few", [](auto& x, auto& i) { return x.gather(0, i); }, ints({9, 3}), index({2, 3}, 9)));
+  all.push_back(binary(
+      "gather_few_of_batch", [](auto& x, auto& i) { return x.gather(1, i.unsqueeze(1)); }, ints({4, 9}),
+      index({4}, 9)));
+  all.push_back(unary(
+      "pad_both_ends",
+      [](auto& x) {
+        return torch::constant_pad_nd(x, {1, 2, 4, 3}, 2.5);
+      },
+      ints({5, 3})));
+  all.push_back(unary(
+      "pad_and_cut",
+      [](auto& x) {
+        return torch::constant_pad_nd(x, {-1, 4}, 1) + torch::constant_pad_nd(x, {5, -2}, 1);
+      },
+      ints({2, 7})));
+}
+
 void add_halos(std::vector<OpSample>& all) {
   using Ints = std::vector<int64_t>;
   const auto convolved = [&](const std::string& name, at::Tensor x, at::Tensor w, Ints stride, Ints padding,
@@ -201,6 +224,7 @@ void add_along_sharded(std::vector<OpSample>& all) {
   add_scans(all);
   add_candidates(all);
   add_row_moves(all);
+  add_own_rows(all);
   add_halos(all);
   add_statistics(all);
   add_found_rows(all);

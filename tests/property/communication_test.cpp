@@ -56,6 +56,7 @@ std::vector<Call> calls() {
       {"flip", {x}, "S(0)", one([](auto& t) { return t.flip({0}); }), "all_to_all", 16 * row},
       {"roll", {x}, "S(0)", one([](auto& t) { return t.roll({2}, {0}); }), "all_to_all", 2 * row},
       {"cat", {x, x}, "S(0), S(0)", [](const Tensors& t) { return Tensors{torch::cat({t[0], t[1]}, 0)}; }, "all_to_all", 32 * row},
+      {"pad", {x}, "S(0)", one([](auto& t) { return torch::constant_pad_nd(t, {0, 0, 2, 2}); }), "all_to_all", 3 * row},
       // Halos: a row or two from each neighbour.
       {"conv2d", {batch, ints({6, 4, 3, 3}, 1)}, "S(2), R",
        [](const Tensors& t) { return Tensors{torch::conv2d(t[0], t[1], {}, 1, 1)}; }, "all_to_all", 3 * line},
@@ -75,6 +76,9 @@ std::vector<Call> calls() {
        [](const Tensors& t) { return Tensors{(t[0] * 1).index_add_(0, t[1], t[2])}; }, "", 0},
       {"scatter", {x, index({3, 8}, 64), ints({3, 8}, 1)}, "S(0), R, R",
        [](const Tensors& t) { return Tensors{t[0].scatter(0, t[1], t[2])}; }, "", 0},
+      {"index_select", {x, index({3}, 64)}, "S(0), R",
+       [](const Tensors& t) { return Tensors{t[0].index_select(0, t[1])}; }, "", 0},
+      {"gather", {x, index({2, 8}, 64)}, "S(0), R", [](const Tensors& t) { return Tensors{t[0].gather(0, t[1])}; }, "", 0},
       {"foreach_norm", {x, x}, "S(0), S(1)", [](const Tensors& t) { return torch::_foreach_norm(t); }, "all_reduce", 2 * 2 * 6 * kDouble},
       // Sums per channel.
       {"batch_norm", {batch}, "S(0)",
