@@ -34,7 +34,7 @@ std::span<const FunctionRow> factory_functions() {
 std::span<const Row> factory_rows() {
   // clang-format off
   static constexpr Row kRows[] = {
-      {"zeros_like ones_like empty_like full_like", "* -> *  | shape 0"},
+      {"zeros_like ones_like empty_like full_like rand_like randn_like randint_like", "* -> *  | shape 0"},
   };
   // clang-format on
   return kRows;

@@ -35,6 +35,12 @@ std::span<const Row> pointwise_rows() {
       {"hardshrink_backward softshrink_backward",                        "*, * -> *     | linear 0"},
       {"_prelu_kernel",                                                  "*, * -> *"},
       {"_prelu_kernel_backward",                                         "*, *, * -> *, *"},
+      {"complex",                                                        "*, * -> *     | linear 0+1"},
+      {"floor_divide polar",                                             "*, * -> *"},
+      {"normal",                                                         "*, * -> *"},
+      {"uniform log_normal exponential geometric cauchy random",         "* -> *        | shape 0"},
+      {"rrelu_with_noise bernoulli",                                     "*, * -> *"},
+      {"rrelu_with_noise_backward",                                      "*, *, * -> *  | linear 0"},
       {"_add_relu",                                                      "*, * -> *"},
       {"tril triu",                                                      "* r c -> * r c | whole r c, linear 0"},
       // A number that every rank must see alike; of two tensors' sizes, no values are needed.

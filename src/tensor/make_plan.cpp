@@ -70,14 +70,28 @@ DeviceMesh common_mesh(const OpInfo& info, const std::vector<Operand>& operands,
   return first->meta->spec->mesh;
 }
 
+bool has_dims(const BoundRule& rule, const std::vector<std::vector<Geometry>>& results) {
+  for (size_t o = 0; o < rule.outputs.size() && o < results.size(); ++o) {
+    if (results[o].size() != 1 || !results[o][0].defined) continue;
+    if (rule.outputs[o].dims.size() != results[o][0].sizes.size()) return false;
+  }
+  return true;
+}
+
 // A rule for an operator that torch itself tags as pointwise.
 std::optional<BoundRule> pointwise_rule(const OpCall& call) {
   static constexpr rules::Rule kRule = rules::parse_rule("* -> *");
   return rules::bind(kRule, call);
 }
 
-std::optional<BoundRule> rule_for(const OpInfo& info, const OpCall& call) {
-  if (auto rule = rules::find_rule(call)) return rule;
+std::optional<BoundRule> rule_for(const OpInfo& info, const OpCall& call,
+                                  const std::optional<std::vector<std::vector<Geometry>>>& results) {
+  if (auto found = rules::look_up(call, nullptr)) {
+    // A row speaks of the usual shapes. A call that returns others (a gradient summed over a broadcast, say) has none;
+    // a rule of the user's is told to be wrong instead.
+    if (found->yours || !results || has_dims(found->rule, *results)) return std::move(found->rule);
+    return std::nullopt;
+  }
   if (info.is_pointwise) return pointwise_rule(call);
   return std::nullopt;
 }
@@ -110,7 +124,8 @@ class PlanMaker {
       }
       inputs_.push_back(std::move(input));
     }
-    const auto rule = as_c10_errors([&] { return rule_for(info_, call_); });
+    results_ = infer_results(op_, info_, stack_);
+    const auto rule = as_c10_errors([&] { return rule_for(info_, call_, results_); });
     if (rule) {
       follow(*rule);
     } else {
@@ -242,9 +257,11 @@ class PlanMaker {
       return false;
     }
     for (size_t i = 0; i < inputs_.size(); ++i) {
-      if (!operands_[i].tensor.defined() || numel(inputs_[i].shape) == 0) continue;
-      if (numel(local_shape({mesh_.mesh(), inputs_[i].shape, plan_->inputs[i].to}, *mesh_.coordinate())) == 0) {
-        return true;
+      if (!operands_[i].tensor.defined()) continue;
+      const Dims& whole = inputs_[i].shape;
+      const Dims local = local_shape({mesh_.mesh(), whole, plan_->inputs[i].to}, *mesh_.coordinate());
+      for (size_t d = 0; d < whole.size(); ++d) {
+        if (local[d] == 0 && whole[d] > 0) return true;
       }
     }
     return false;
@@ -321,13 +338,12 @@ class PlanMaker {
 
   // Specs that follow from the call alone, so that all ranks have the same, those with degenerate parts, too.
   void know_results() {
-    const auto results = infer_results(op_, info_, stack_);
-    if (!results) return;
-    for (size_t i = 0; i < results->size(); ++i) {
+    if (!results_) return;
+    for (size_t i = 0; i < results_->size(); ++i) {
       if (i >= plan_->outputs.size()) plan_->outputs.push_back(plan_->outputs.back());
       OutputPlan& output = plan_->outputs[i];
       output.known.clear();
-      for (const Geometry& geometry : (*results)[i]) {
+      for (const Geometry& geometry : (*results_)[i]) {
         if (!geometry.defined) {
           output.known.push_back(nullptr);
           continue;
@@ -381,6 +397,7 @@ class PlanMaker {
   DeviceMesh mesh_;
   OpCall call_;
   std::vector<plan::InputTensor> inputs_;
+  std::optional<std::vector<std::vector<Geometry>>> results_;  // as they are known from the call alone
   std::unique_ptr<OpPlan> plan_;
 };
 
