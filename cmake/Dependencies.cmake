@@ -31,4 +31,18 @@ if(SHERD_TORCH_ROOMS)
 endif()
 
 # For the scripts among the tests; beside torch where there is one, so that tests may import it.
+if(SKBUILD)
+  set(SHERD_PYTHON ${Python3_EXECUTABLE})
+endif()
 find_program(SHERD_PYTHON NAMES python3 HINTS ${SHERD_TORCH}/bin ${TORCH_INSTALL_PREFIX}/../../../../bin)
+
+# The Python package needs Python's headers, and the torch of a Python.
+if(SHERD_PYTHON_PACKAGE)
+  set(Python3_EXECUTABLE ${SHERD_PYTHON})
+  find_package(Python3 COMPONENTS Interpreter Development.Module)
+  if(NOT Python3_Development.Module_FOUND OR NOT SHERD_TORCH_ROOMS OR SHERD_SANITIZE
+     OR NOT EXISTS ${TORCH_INSTALL_PREFIX}/lib/libtorch_python.so)
+    set(SHERD_PYTHON_PACKAGE OFF)
+  endif()
+  message(STATUS "sherd: Python package ${SHERD_PYTHON_PACKAGE}")
+endif()

@@ -5,6 +5,10 @@
 # Torch_DIR and CMAKE_PREFIX_PATH work as everywhere.
 if(DEFINED ENV{SHERD_TORCH})
   set(default_torch $ENV{SHERD_TORCH})
+elseif(SKBUILD)
+  # pip: the torch of the environment that the package is installed into, which pip hides from the build itself.
+  execute_process(COMMAND ${Python3_EXECUTABLE} -c "import sysconfig; print(sysconfig.get_path('purelib'))"
+                  OUTPUT_VARIABLE default_torch OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 else()
   set(default_torch ${PROJECT_SOURCE_DIR}/.venv)
 endif()
@@ -35,6 +39,10 @@ else()
   set(kineto_LIBRARY inside-libtorch)
   if(NOT DEFINED TORCH_CUDA_ARCH_LIST AND NOT DEFINED ENV{TORCH_CUDA_ARCH_LIST})
     set(TORCH_CUDA_ARCH_LIST "9.0")
+  endif()
+  if(SKBUILD AND NOT torch_folder)
+    message(FATAL_ERROR "sherd is built against the torch that is installed, and there is none in ${SHERD_TORCH}\n"
+                        "  help: pip install torch, or SHERD_TORCH=<environment with torch> pip install .")
   endif()
   find_package(Torch 2.11 REQUIRED HINTS ${torch_folder})
   list(REMOVE_ITEM TORCH_LIBRARIES inside-libtorch)

@@ -61,9 +61,14 @@ function(sherd_library)
   foreach(room IN LISTS core_rooms torch_rooms)
     target_sources(sherd PRIVATE $<TARGET_OBJECTS:sherd_${room}>)
   endforeach()
-  set_target_properties(sherd PROPERTIES LINKER_LANGUAGE CXX VERSION ${PROJECT_VERSION}
-                                         SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
-                                         INSTALL_RPATH_USE_LINK_PATH ON)
+  set_target_properties(sherd PROPERTIES LINKER_LANGUAGE CXX)
+  if(SKBUILD)  # a wheel holds no links, and stands beside torch
+    set_target_properties(sherd PROPERTIES INSTALL_RPATH "$ORIGIN/../../torch/lib")
+  else()
+    set_target_properties(sherd PROPERTIES VERSION ${PROJECT_VERSION}
+                                           SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+                                           INSTALL_RPATH_USE_LINK_PATH ON)
+  endif()
   # An installed sherd links the Torch that its user's find_package found: see sherdConfig.cmake.in.
   target_link_libraries(sherd PUBLIC $<BUILD_INTERFACE:sherd_libtorch> PRIVATE $<BUILD_INTERFACE:sherd_flags>)
   if(SHERD_SANITIZE)

@@ -155,7 +155,7 @@ def main():
     say("timing sherd")
     times = by_case(last_json(run([program, "times", *settings])))
     say("timing Python's DTensor")
-    peer = by_case(last_json(run([sys.executable, HERE / "dispatch_peer.py", *settings])))
+    peer = by_case(last_json(run([sys.executable, HERE / "python_cases.py", "torch", *settings])))
     say("cache misses and loading")
     misses = last_json(run([program, "miss", "--device", options.device]))
     torch_ms, sherd_ms = load_times(folder / "tools", program)

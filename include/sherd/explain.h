@@ -79,6 +79,10 @@ struct Explanation {
 /// The dtype of an output is guessed: that of the first operand with a fraction, but for comparisons and indices.
 Explanation explain(const OperatorCall& call, const Mesh& mesh);
 
+/// The rules that the tables have for an operator ("mm", "aten::mm", "mylib::ffn"), in the notation of docs/rules.md;
+/// "computed from shapes" where a function makes it. None: it runs whole on every rank.
+std::vector<std::string> rules_of(const std::string& op);
+
 /// For a terminal, in aligned columns.
 std::string to_string(const Explanation& explanation);
 

@@ -1,6 +1,7 @@
 #pragma once
 // Everything: what a program includes that does not want to choose.
 
+#include "sherd/blocking.h"
 #include "sherd/box.h"
 #include "sherd/collectives.h"
 #include "sherd/device_mesh.h"

@@ -2,6 +2,7 @@
 // The ranks that take part in a program, and how they start: threads of this process, or processes.
 
 #include <c10/core/DeviceType.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
 #include <functional>
@@ -14,8 +15,9 @@
 #include "sherd/group.h"
 
 namespace c10d {
+class Backend;
 class Store;
-}
+}  // namespace c10d
 
 namespace sherd {
 
@@ -51,6 +53,11 @@ class World {
   /// `backend` overrides the world's, e.g. "gloo".
   Group group(const std::vector<int64_t>& ranks, const std::string& backend = {}) const;
 
+  /// Lets these ranks talk through a backend that the program has already, for one type of device. Each of them calls
+  /// it, before their group has communicated; later calls for the same ranks and device change nothing.
+  void use_backend(const std::vector<int64_t>& ranks, c10::DeviceType device,
+                   c10::intrusive_ptr<c10d::Backend> backend) const;
+
   /// Tells the other ranks that this one cannot go on: their pending and later collectives with it fail with `message`.
   /// spawn() does this for an exception that leaves the rank's function, init() for one that leaves main.
   void fail(std::string_view message) const;
@@ -74,12 +81,20 @@ void spawn(int n, const std::function<void(World&)>& fn, const WorldOptions& opt
 /// the timeout at most.
 World init(const WorldOptions& options = {});
 
+/// Joins ranks that have met already, in a program that set c10d up by itself (torch.distributed, say): this is rank
+/// `rank` of `size`, and they share `store`. It takes the place of init(): once per process, later calls return the
+/// same world. Throws c10::ValueError where the process has another rank or size in a world that it joined before.
+World init_with_store(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const WorldOptions& options = {});
+
 /// A world of one rank, of `size` pretended ones: nothing is sent, and what would be received is this rank's own data
 /// or undefined. For planning, and for measuring what sherd itself costs, without the other ranks.
 World fake_world(int rank, int size);
 
 /// The world of this thread: spawn()'s, or the process's from init(); made by init() where there is none.
 World current_world();
+
+/// The same, or nothing where there is none yet.
+std::optional<World> find_world();
 
 /// Makes `world` this thread's current world for a scope.
 class WorldScope {

@@ -17,6 +17,7 @@
 #include "comm/recorder.h"
 #include "comm/recording.h"
 #include "comm/sync_backend.h"
+#include "sherd/blocking.h"
 #include "sherd/box.h"
 
 namespace sherd {
@@ -61,6 +62,7 @@ struct Started {
 // not do it.
 template <class MakeCall, class Begin>
 Work run(const Group& group, Collective kind, c10::DeviceType device, MakeCall make_call, Begin begin) {
+  const detail::BlockingScope blocking;
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   c10::intrusive_ptr<c10d::Backend> backend;
   Started started;
@@ -81,6 +83,7 @@ Work run(const Group& group, Collective kind, c10::DeviceType device, MakeCall m
   }
   if (!started.work && !started.after) return Work();
   return Work([group, kind, under_way = group.state().under_way(), started = std::move(started)]() mutable {
+    const detail::BlockingScope inner_blocking;
     try {
       if (started.work) started.work->wait();
     } catch (const std::exception&) {
@@ -150,7 +153,7 @@ void check_reduction(const char* operation, const Tensor& tensor, ReduceOp op) {
   const auto type = tensor.scalar_type();
   const bool floating = tensor.is_floating_point();
   const bool narrow = floating && tensor.element_size() == 1;
-  if (narrow || c10::isBarebonesUnsignedType(type) || type == c10::ScalarType::ComplexHalf || c10::isQIntType(type)) {
+  if (narrow || c10::isBarebonesUnsignedType(type) || c10::isQIntType(type)) {
     refuse("tensors of this dtype can only be moved", "tensor.to(torch::kFloat)");
   }
   if (type == c10::ScalarType::Bool && op == ReduceOp::avg) refuse("bool has no average", "tensor.to(torch::kFloat)");
@@ -172,7 +175,8 @@ struct Reducible {
 };
 
 Reducible reducible(const Transport& transport, const Tensor& tensor, ReduceOp op) {
-  if (transport.ours) return {tensor, op};
+  // Sums of ComplexHalf are known to nobody.
+  if (transport.ours && tensor.scalar_type() != c10::ScalarType::ComplexHalf) return {tensor, op};
   if (tensor.scalar_type() == c10::ScalarType::Bool) {
     if (op == ReduceOp::bxor) return {as_bytes(tensor), op};
     const bool any = op == ReduceOp::sum || op == ReduceOp::max || op == ReduceOp::bor;

@@ -27,6 +27,7 @@ class GroupState {
   /// The same for users of c10d: a RecordingBackend around it where calls are compared.
   c10::intrusive_ptr<c10d::Backend> backend(c10::DeviceType device);
   void set_backend(c10::DeviceType device, c10::intrusive_ptr<c10d::Backend> backend);
+  bool has_transport(c10::DeviceType device) const { return transports_.count(device) > 0; }
   bool serves(c10::DeviceType device) const;
 
   /// Messages of this rank to itself, which no transport need carry. The k-th turn gets the k-th message.

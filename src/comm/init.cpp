@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "comm/errors.h"
@@ -118,10 +119,20 @@ void wait_for_all(const Link& link, const std::string& where) {
   refuse(detail::missing_problem(missing));
 }
 
-std::shared_ptr<detail::WorldState> join(const WorldOptions& options) {
+Link link_with(const WorldOptions& options) {
   Link link;
   link.timeout = detail::timeout_of(options);
   link.check = options.check || detail::settings().check;
+  return link;
+}
+
+detail::BackendConfig backends_of(const WorldOptions& options) {
+  const std::string usual = detail::nccl_is_available() ? "cpu:gloo,cuda:nccl" : "gloo";
+  return detail::BackendConfig::parse(options.backend.empty() ? usual : options.backend);
+}
+
+std::shared_ptr<detail::WorldState> join(const WorldOptions& options) {
+  Link link = link_with(options);
   const auto variables = detail::as_c10_errors([] { return read_rank_variables(); });
   if (variables && variables->world_size > 1) {
     link.rank = variables->rank;
@@ -134,22 +145,53 @@ std::shared_ptr<detail::WorldState> join(const WorldOptions& options) {
   } else {
     link.store = c10::make_intrusive<c10d::HashStore>();
   }
-  const std::string usual = detail::nccl_is_available() ? "cpu:gloo,cuda:nccl" : "gloo";
-  return std::make_shared<detail::WorldState>(
-      std::move(link), detail::BackendConfig::parse(options.backend.empty() ? usual : options.backend));
+  return std::make_shared<detail::WorldState>(std::move(link), backends_of(options));
+}
+
+// Makes this the process's world and sees to it that the others learn how it ends.
+World adopt(std::shared_ptr<detail::WorldState> world) {
+  process_world = std::move(world);
+  earlier_terminate = std::set_terminate(tell_and_terminate);
+  std::atexit(leave);
+  return World(process_world);
 }
 
 }  // namespace
 
 World init(const WorldOptions& options) {
   const std::lock_guard lock(process_mutex);
-  if (!process_world) {
-    process_world = join(options);
-    earlier_terminate = std::set_terminate(tell_and_terminate);
-    std::atexit(leave);
-  }
   c10::AutogradState::get_tls_state().set_view_replay_enabled(true);
-  return World(process_world);
+  return process_world ? World(process_world) : adopt(join(options));
+}
+
+World init_with_store(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const WorldOptions& options) {
+  const std::lock_guard lock(process_mutex);
+  c10::AutogradState::get_tls_state().set_view_replay_enabled(true);
+  if (process_world) {
+    const Link& joined = process_world->link();
+    if (joined.rank == rank && joined.size == size) return World(process_world);
+    detail::throw_value_error(ErrorText("init_with_store", "this process has joined another world already")
+                                  .fact("joined", fmt::format("rank {} of {}", joined.rank, joined.size))
+                                  .fact("asked", fmt::format("rank {} of {}", rank, size))
+                                  .help("set c10d (torch.distributed) up before the first call of sherd"));
+  }
+  Link link = link_with(options);
+  link.rank = link.local_rank = rank;
+  link.size = link.local_size = size;
+  // Who shares this host: only the launcher's variables say it.
+  const auto variables = detail::as_c10_errors([] { return read_rank_variables(); });
+  if (variables && variables->rank == rank && variables->world_size == size) {
+    link.local_rank = variables->local_rank;
+    link.local_size = variables->local_world_size;
+  }
+  link.store = c10::make_intrusive<c10d::PrefixStore>("sherd", std::move(store));
+  return adopt(std::make_shared<detail::WorldState>(std::move(link), backends_of(options)));
+}
+
+std::optional<World> find_world() {
+  if (auto world = detail::thread_world()) return World(std::move(world));
+  const std::lock_guard lock(process_mutex);
+  return process_world ? std::optional(World(process_world)) : std::nullopt;
 }
 
 }  // namespace sherd

@@ -88,6 +88,18 @@ Group World::group(const std::vector<int64_t>& ranks, const std::string& backend
   return Group(state_->group(ranks, backend));
 }
 
+void World::use_backend(const std::vector<int64_t>& ranks, c10::DeviceType device,
+                        c10::intrusive_ptr<c10d::Backend> backend) const {
+  if (static_cast<int>(ranks.size()) != backend->getSize()) {
+    detail::throw_value_error(ErrorText("use_backend", "one rank for each member is needed")
+                                  .fact("ranks", to_string(ranks))
+                                  .fact("backend", std::to_string(backend->getSize()) + " members")
+                                  .help("give the world's rank of each member, in the backend's order"));
+  }
+  const auto state = state_->group(ranks, "");
+  if (!state->has_transport(device)) state->set_backend(device, std::move(backend));
+}
+
 World fake_world(int rank, int size) {
   if (rank < 0 || rank >= size) {
     detail::throw_value_error(ErrorText("fake_world", "there is no such rank")
@@ -105,7 +117,7 @@ World fake_world(int rank, int size) {
 }
 
 World current_world() {
-  if (auto world = detail::thread_world()) return World(std::move(world));
+  if (auto world = find_world()) return *world;
   return init();
 }
 

@@ -355,6 +355,10 @@ void add_operands(Lines& lines, const Explanation& e) {
 
 Explanation explain(const OperatorCall& call, const Mesh& mesh) { return Explainer(call, mesh).run(); }
 
+std::vector<std::string> rules_of(const std::string& op) {
+  return rules::rule_texts(op.find("::") == std::string::npos ? "aten::" + op : op);
+}
+
 std::string to_string(const Explanation::Output& output, const Mesh& mesh) {
   // Sizes that are not known are written as ones that are, and then replaced: one function writes tensors.
   std::string text = to_string(TensorText{output.dtype, output.shape, output.placements}, mesh);

@@ -123,6 +123,7 @@ void hook_leaf(const Tensor& tensor) {
   // The hook holds no reference to the tensor, which holds the hook.
   const SpecPtr spec = meta_of(tensor)->spec;
   tensor.register_hook([spec](const Tensor& grad) {
+    if (!grad.defined()) return grad;
     return redistribute_edge(as_dtensor(grad, spec), grad_placements_for(spec->placements));
   });
 }

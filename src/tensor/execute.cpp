@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
 #include <limits>
@@ -96,6 +97,8 @@ class Execution {
     const bool written = info_.arguments[argument].written;
     if (meta != nullptr && grad && !meta->leaf_is_settled) hook_leaf(tensor);
     Tensor local = meta != nullptr ? current_local(*meta) : tensor;
+    std::optional<c10::InferenceMode> ordinary;  // as what is viewed
+    if (info_.is_view && c10::InferenceMode::is_enabled() && !tensor.is_inference()) ordinary.emplace(false);
     if (how.moves) {
       const bool contiguous = local.is_contiguous();
       local = move(how.move, local, *plan_.mesh, how.shape, how.from);
@@ -144,6 +147,8 @@ class Execution {
     const Dims sizes = stack_[base_ + 1].toIntVector();
     const auto wanted = at::infer_size(sizes, local.numel());
     if (at::detail::computeStride(local.sizes(), local.strides(), wanted)) return;
+    std::optional<c10::InferenceMode> ordinary;
+    if (c10::InferenceMode::is_enabled() && !local.is_inference()) ordinary.emplace(false);
     const Tensor copy = local.contiguous();
     const InputPlan& how = plan_.inputs[0];
     origin_ = c10::make_intrusive<ViewOrigin>(local, copy, origin_, *plan_.mesh, how.shape, how.to, how.to);
@@ -189,7 +194,7 @@ class Execution {
     if (!value.isTensor()) return;
     const Tensor tensor = value.toTensor();
     originals_.push_back({tensor, argument, 0, Tensor()});
-    if (const DTensorMeta* meta = meta_of(tensor)) value = at::empty({0}, meta->local.options());
+    value = at::empty({0}, tensor.options());
   }
 
   const Original* original(int argument) const {
@@ -294,6 +299,12 @@ class Execution {
     const Tensor result = wrapped(local, i);
     DTensorMeta* meta = meta_of(out);
     const DTensorMeta* from = meta_of(result);
+    if (meta == nullptr) {  // a plain tensor counts as replicated
+      const Placements whole(from->spec->placements.size(), Replicate());
+      out.resize_(from->spec->sizes);
+      out.copy_(move(from->local, *plan_.mesh, from->spec->sizes, from->spec->placements, whole));
+      return;
+    }
     if (out.sizes() == result.sizes()) {
       meta->local.copy_(
           move(from->local, *plan_.mesh, from->spec->sizes, from->spec->placements, meta->spec->placements));

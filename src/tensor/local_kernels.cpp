@@ -65,7 +65,14 @@ void squeeze_whole_dims(const c10::OperatorHandle& op, const OpPlan& plan, Stack
   const size_t arguments = op.schema().arguments().size();
   const at::Tensor local = stack[stack.size() - arguments].toTensor();
   torch::jit::drop(stack, arguments);
-  stack.emplace_back(at::squeeze(local, plan.dims));
+  const at::Tensor result = at::squeeze(local, plan.dims);
+  stack.emplace_back(op.operator_name().name == "aten::squeeze_copy" ? result.clone() : result);
+}
+
+// view_as_real(self): a part may be the conjugate of its memory where the whole does not say so.
+void view_as_real(const c10::OperatorHandle& op, const OpPlan&, Stack& stack) {
+  stack.back() = stack.back().toTensor().resolve_conj();
+  op.callBoxed(stack);
 }
 
 // new_empty_strided(self, size, stride, ...): the order of dims in memory that the strides ask for.
@@ -101,7 +108,8 @@ void fused_sdp_choice(const c10::OperatorHandle& op, const OpPlan&, Stack& stack
 
 LocalKernel local_kernel_for(const OpInfo& info, const OpPlan&, bool masked) {
   const std::string base = rules::base_name(info.name);
-  if (base == "aten::squeeze") return squeeze_whole_dims;
+  if (base == "aten::squeeze" || base == "aten::squeeze_copy") return squeeze_whole_dims;
+  if (base == "aten::view_as_real") return view_as_real;
   if (base == "aten::new_empty_strided") return new_empty_strided;
   if (base == "aten::_fused_sdp_choice") return fused_sdp_choice;
   if (!masked) return nullptr;

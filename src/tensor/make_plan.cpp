@@ -138,12 +138,7 @@ class PlanMaker {
       if (!info_.arguments[i].out || !value.isTensor()) continue;
       const at::Tensor out = value.toTensor();
       const DTensorMeta* meta = meta_of(out);
-      if (meta == nullptr) {
-        throw_value_error(ErrorText(info_.short_name(), "out= is not distributed, the inputs are")
-                              .fact("out", dtype_name(out.scalar_type()) + to_string(out.sizes().vec()))
-                              .fact("inputs", "on " + to_string(mesh_))
-                              .help("leave out= away, or pass a DTensor on the same mesh"));
-      }
+      if (meta == nullptr) continue;  // a plain tensor: every rank gets all of the result
       if (!(meta->spec->mesh == mesh_)) {
         throw_value_error(ErrorText(info_.short_name(), "out= lives on another mesh than the inputs")
                               .fact("out", describe(*meta->spec, out.scalar_type()))
@@ -204,7 +199,7 @@ class PlanMaker {
       plan_->int_edits.push_back({number.argument, local[static_cast<size_t>(number.dim)]});
     }
     if (choice->masked) find_mask(rule);
-    if (rules::base_name(info_.name) == "aten::squeeze") plan_->dims = squeezed_dims();
+    if (rules::base_name(info_.name).starts_with("aten::squeeze")) plan_->dims = squeezed_dims();
     plan_->kernel = local_kernel_for(info_, *plan_, choice->masked);
     plan_->pads = must_pad(rule);
     for (SizeEdit& edit : plan_->edits) {

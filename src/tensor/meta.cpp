@@ -1,5 +1,6 @@
 #include "tensor/meta.h"
 
+#include <c10/core/InferenceMode.h>
 #include <c10/core/StorageImpl.h>
 
 #include <deque>
@@ -69,6 +70,9 @@ class DTensorImpl final : public c10::TensorImpl, public Pooled<DTensorImpl> {
 }  // namespace
 
 at::Tensor wrap(SpecPtr spec, at::Tensor local) {
+  // In inference mode a view of an ordinary tensor is an ordinary tensor: as the local one is.
+  std::optional<c10::InferenceMode> ordinary;
+  if (c10::InferenceMode::is_enabled() && !local.is_inference()) ordinary.emplace(false);
   const c10::Device device = local.device();
   const c10::DispatchKeySet keys =
       c10::DispatchKeySet(kKey) | c10::DispatchKeySet(dense_key(device)) | c10::DispatchKeySet(autocast_key(device));

@@ -160,15 +160,13 @@ class Mover {
 
   Tensor keep_one(int64_t axis, const Tensor& local, const Placements& after) const {
     if (here_[static_cast<size_t>(axis)] == 0) return local;
-    switch (std::get<Partial>(after[static_cast<size_t>(axis)]).op) {
-      case ReduceOp::sum:
-      case ReduceOp::bxor:
-        return at::zeros_like(local);
-      case ReduceOp::product:
-        return at::ones_like(local);
-      default:
-        return local;  // the reduction of equal values is the value
-    }
+    const ReduceOp op = std::get<Partial>(after[static_cast<size_t>(axis)]).op;
+    const bool zero = op == ReduceOp::sum || op == ReduceOp::bxor;
+    if (!zero && op != ReduceOp::product) return local;  // the reduction of equal values is the value
+    Tensor neutral = zero ? at::zeros_like(local) : at::ones_like(local);
+    // A number that a program wrote does not decide a result's dtype: not here either.
+    if (local.unsafeGetTensorImpl()->is_wrapped_number()) neutral.unsafeGetTensorImpl()->set_wrapped_number(true);
+    return neutral;
   }
 
   const DeviceMesh& mesh_;

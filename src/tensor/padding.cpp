@@ -10,10 +10,11 @@ namespace {
 
 using at::Tensor;
 
-Tensor padded(const Tensor& tensor) {
+// One row where this rank has none of the whole's; dims that the whole has no rows of stay empty.
+Tensor padded(const Tensor& tensor, const Dims& whole) {
   if (tensor.numel() != 0) return tensor;
   Dims sizes = tensor.sizes().vec();
-  for (int64_t& n : sizes) n = std::max<int64_t>(n, 1);
+  for (size_t d = 0; d < sizes.size(); ++d) sizes[d] = std::max<int64_t>(sizes[d], whole[d] > 0 ? 1 : 0);
   return at::zeros(sizes, tensor.options());
 }
 
@@ -79,13 +80,30 @@ Tensor cut(const Tensor& result, const OutputPlan& output, const OpPlan& plan) {
 
 void call_padded(const c10::OperatorHandle& op, const OpInfo& info, const OpPlan& plan, torch::jit::Stack& stack) {
   const size_t base = stack.size() - info.arguments.size();
+  size_t input = 0;
+  const auto pad = [&](const Tensor& tensor) {
+    const Dims& whole = plan.inputs[input++].shape;
+    return tensor.defined() ? padded(tensor, whole) : tensor;
+  };
   for (size_t i = 0; i < info.arguments.size(); ++i) {
+    if (info.arguments[i].out) continue;
     c10::IValue& value = stack[base + i];
-    if (value.isTensor() && value.toTensor().defined()) {
-      value = padded(value.toTensor());
+    if (info.arguments[i].kind == ArgumentKind::tensor) {
+      if (value.isTensor()) {
+        value = pad(value.toTensor());
+      } else {
+        ++input;
+      }
     } else if (value.isTensorList()) {
       c10::List<Tensor> list;
-      for (const Tensor& tensor : value.toTensorVector()) list.push_back(padded(tensor));
+      for (const Tensor& tensor : value.toTensorVector()) list.push_back(pad(tensor));
+      value = std::move(list);
+    } else if (value.isOptionalTensorList()) {
+      c10::List<std::optional<Tensor>> list;
+      for (const c10::IValue& element : value.toListRef()) {
+        const Tensor tensor = pad(element.isTensor() ? element.toTensor() : Tensor());
+        list.push_back(tensor.defined() ? std::optional(tensor) : std::nullopt);
+      }
       value = std::move(list);
     }
   }

@@ -37,7 +37,7 @@ Tensor widened(const Tensor& tensor) {
 bool two_pass_softmax(const c10::OperatorHandle& op, Stack& stack) {
   const Tensor self = argument(stack, op, 0).toTensor();
   const auto dim = sharded_dim_named(self, argument(stack, op, 1));
-  if (!dim || !self.is_floating_point()) return false;
+  if (!dim || !self.is_floating_point() || self.numel() == 0) return false;
   const auto type = argument(stack, op, 2).toBool() ? c10::kFloat : self.scalar_type();
   const Tensor x = widened(self);
   const Tensor shifted = x - at::amax(x, *dim, true);
@@ -51,7 +51,7 @@ bool two_pass_softmax(const c10::OperatorHandle& op, Stack& stack) {
 bool two_pass_softmax_backward(const c10::OperatorHandle& op, Stack& stack) {
   const Tensor output = argument(stack, op, 1).toTensor();
   const auto dim = sharded_dim_named(output, argument(stack, op, 2));
-  if (!dim || !output.is_floating_point()) return false;
+  if (!dim || !output.is_floating_point() || output.numel() == 0) return false;
   const Tensor grad = widened(argument(stack, op, 0).toTensor());
   const auto type = argument(stack, op, 3).toScalarType();
   const Tensor y = widened(output);

@@ -239,16 +239,6 @@ TEST_F(TensorErrorTest, DataPointers) {
             "  help: sherd::to_local(tensor) for this rank's part, sherd::full_tensor(tensor) for all of it");
 }
 
-TEST_F(TensorErrorTest, OutIsNotDistributed) {
-  const Tensor x = distributed({4, 6}, {Shard(0), Replicate()});
-  Tensor out = torch::empty({4, 6});
-  EXPECT_EQ(value_error([&] { torch::add_out(out, x, x); }),
-            "add: out= is not distributed, the inputs are\n"
-            "  out: f32[4, 6]\n"
-            "  inputs: on [dp=2, tp=2]\n"
-            "  help: leave out= away, or pass a DTensor on the same mesh");
-}
-
 TEST_F(TensorErrorTest, OutIsOnAnotherMesh) {
   const Tensor x = distributed({4, 6}, {Shard(0), Replicate()});
   Tensor out = distributed({4, 6}, {Shard(0)}, init_device_mesh("cpu", {4}, {"x"}));

@@ -119,6 +119,42 @@ TEST(PartialTest, ValuesAreReadAndWrittenWhole) {
   });
 }
 
+TEST(PlainTest, APlainOutGetsAllOfTheResult) {
+  on_mesh({2, 2}, [](const DeviceMesh& mesh) {
+    const Tensor whole = numbers({5, 4});
+    const Tensor x = distribute_tensor(whole, mesh, {Shard(0), Shard(1)});
+    Tensor out = torch::empty({0}, torch::kDouble);
+    torch::add_out(out, x, x);
+    EXPECT_FALSE(is_dtensor(out));
+    EXPECT_TRUE(out.equal(whole + whole));
+    Tensor total = torch::empty({}, torch::kDouble);
+    torch::sum_out(total, x, at::IntArrayRef{0, 1});
+    EXPECT_TRUE(total.equal(whole.sum()));
+  });
+}
+
+TEST(PlainTest, ANumberDoesNotDecideTheDtypeOfAPartial) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const Tensor count = distribute_tensor(torch::ones({4}), mesh, {Shard(0)}).sum();
+    const Tensor less = torch::sub(count, 1.5);
+    EXPECT_EQ(less.scalar_type(), torch::kFloat);
+    EXPECT_EQ(full_tensor(less).item<float>(), 2.5F);
+  });
+}
+
+TEST(PlainTest, OperandsWhoseNumbersAreReadMayBeDistributed) {
+  on_mesh({3}, [](const DeviceMesh& mesh) {
+    const Tensor whole = numbers({7, 2});
+    const Tensor x = distribute_tensor(whole, mesh, {Shard(0)});
+    const Tensor cuts = distribute_tensor(torch::tensor({2, 5}), mesh, {Shard(0)});
+    const std::vector<Tensor> parts = torch::tensor_split(x, cuts);
+    ASSERT_EQ(parts.size(), 3U);
+    EXPECT_TRUE(full_tensor(parts[1]).equal(whole.narrow(0, 2, 3)));
+    const c10::InferenceMode inference;
+    EXPECT_TRUE(full_tensor(torch::tensor_split(x, cuts)[2]).equal(whole.narrow(0, 5, 2)));
+  });
+}
+
 TEST(OutsideTest, ARankOutsideTheMeshComputesNothing) {
   spawn(3, [](World& world) {
     const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"a"});
@@ -175,6 +211,19 @@ TEST(InferenceTest, ViewsAndWritesWorkWithoutVersionCounters) {
     EXPECT_TRUE(full_tensor(row).equal(numbers({4, 3})[3] * 2));
     row.fill_(9);
     EXPECT_EQ(full_tensor(x)[3][0].item<double>(), 9);
+  });
+}
+
+TEST(InferenceTest, ViewsOfOrdinaryTensorsAreOrdinary) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const Tensor whole = numbers({4, 2});
+    const Tensor x = distribute_tensor(whole, mesh, {Shard(0)});
+    const c10::InferenceMode inference;
+    for (const Tensor& view : {x.detach(), x.t(), x.view({-1}), x.slice(0, 1, 3), x.select(0, 3)}) {
+      EXPECT_FALSE(view.is_inference());
+    }
+    EXPECT_TRUE((x * 2).is_inference());
+    EXPECT_TRUE(full_tensor(x.t()).equal(whole.t()));
   });
 }
 

@@ -1,0 +1,26 @@
+#pragma once
+// The pieces of sherd._C, the extension under the Python package. What users see, with its documentation, is in
+// python/sherd/.
+
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+namespace sherd::python {
+
+namespace py = pybind11;
+
+/// Others may run Python while this function does its work.
+using ReleaseGil = py::call_guard<py::gil_scoped_release>;
+
+/// "ValueError: what is wrong", or the text alone where it has sherd's form already. With the interpreter's lock.
+std::string message_of(const py::error_already_set& error);
+
+void bind_layout(py::module_& module);
+void bind_world(py::module_& module);
+void bind_collectives(py::module_& module);
+void bind_mesh(py::module_& module);
+void bind_tensor(py::module_& module);
+void bind_explain(py::module_& module);
+
+}  // namespace sherd::python

@@ -1,0 +1,157 @@
+"""Sharded tensors for torch: DTensors that are ordinary torch.Tensor objects, from the C++ library of the same name.
+
+>>> import torch, sherd
+>>> def train(rank):
+...     mesh = sherd.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+...     w = sherd.distribute_tensor(torch.ones(8, 8), mesh, [sherd.Shard(0), sherd.Replicate()]).requires_grad_()
+...     (w @ w.t()).sum().backward()
+...     return sherd.placements(w.grad), sherd.full_tensor(w.grad)[0, 0].item()
+>>> sherd.spawn(4, train)[0]
+((Shard(0), Replicate()), 16.0)
+"""
+
+from __future__ import annotations
+
+import os as _os
+
+from . import _load  # noqa: F401  (first: it compares the versions of torch)
+from . import _compile, _methods, _mixing
+from ._C import (
+    Box,
+    CollectiveCall,
+    CommRecorder,
+    DeviceMesh,
+    ExplicitRedistribution,
+    Explanation,
+    Group,
+    Layout,
+    Mesh,
+    Partial,
+    Ragged,
+    Replicate,
+    Shard,
+    StridedShard,
+    Work,
+    World,
+    agree,
+    all_gather,
+    all_gather_text,
+    all_reduce,
+    all_to_all,
+    barrier,
+    broadcast,
+    check_tiling,
+    current_mesh,
+    draw_html,
+    parse_placements,
+    receive,
+    reduce_scatter,
+    register_rule,
+    rules_of,
+    scatter,
+    send,
+    set_strict,
+)
+from ._arguments import Placement
+from ._build import TORCH_VERSION as torch_version
+from ._build import VERSION as __version__
+from ._explain import explain
+from ._mesh import init_device_mesh
+from ._module import distribute_module
+from ._tensor import (
+    arange,
+    constrain,
+    device_mesh,
+    distribute_parameter_,
+    distribute_tensor,
+    empty,
+    from_local,
+    full,
+    full_tensor,
+    is_dtensor,
+    layout,
+    ones,
+    placements,
+    rand,
+    randn,
+    redistribute,
+    to_local,
+    visualize,
+    zeros,
+)
+from ._torch import from_torch, to_torch
+from ._world import fake_world, init, spawn
+
+_methods.install()
+_mixing.install()
+_compile.skip_package()
+
+cmake_prefix_path: str = _os.path.dirname(_os.path.abspath(__file__))
+"""For CMAKE_PREFIX_PATH, so that `find_package(sherd)` finds the library that this package carries."""
+
+__all__ = [
+    "Box",
+    "CollectiveCall",
+    "CommRecorder",
+    "DeviceMesh",
+    "ExplicitRedistribution",
+    "Explanation",
+    "Group",
+    "Layout",
+    "Mesh",
+    "Partial",
+    "Placement",
+    "Ragged",
+    "Replicate",
+    "Shard",
+    "StridedShard",
+    "Work",
+    "World",
+    "agree",
+    "all_gather",
+    "all_gather_text",
+    "all_reduce",
+    "all_to_all",
+    "arange",
+    "barrier",
+    "broadcast",
+    "check_tiling",
+    "cmake_prefix_path",
+    "constrain",
+    "current_mesh",
+    "device_mesh",
+    "distribute_module",
+    "distribute_parameter_",
+    "distribute_tensor",
+    "draw_html",
+    "empty",
+    "explain",
+    "fake_world",
+    "from_local",
+    "from_torch",
+    "full",
+    "full_tensor",
+    "init",
+    "init_device_mesh",
+    "is_dtensor",
+    "layout",
+    "ones",
+    "parse_placements",
+    "placements",
+    "rand",
+    "randn",
+    "receive",
+    "redistribute",
+    "reduce_scatter",
+    "register_rule",
+    "rules_of",
+    "scatter",
+    "send",
+    "set_strict",
+    "spawn",
+    "to_local",
+    "to_torch",
+    "torch_version",
+    "visualize",
+    "zeros",
+]

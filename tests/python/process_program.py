@@ -1,0 +1,112 @@
+"""What each of four processes runs; test_processes.py starts them. The first argument says what."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+import sherd
+from sherd import Replicate, Shard
+
+WHOLE = torch.arange(20.0).reshape(5, 4)
+
+
+def mesh_of_four() -> sherd.DeviceMesh:
+    return sherd.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+
+
+def torchrun_alone() -> None:
+    """No torch.distributed: sherd reads the launcher's variables."""
+    x = sherd.distribute_tensor(WHOLE, mesh_of_four(), [Shard(0), Shard(1)])
+    assert x.sum().item() == 190
+    assert not dist.is_initialized()
+
+
+def reuses_process_groups() -> None:
+    dist.init_process_group("gloo")
+    world = sherd.init()
+    assert (world.rank, world.size) == (dist.get_rank(), dist.get_world_size())
+    mesh = sherd.init_device_mesh("cpu", (4,))
+    x = sherd.distribute_tensor(WHOLE, mesh, [Shard(0)])
+    assert x.sum().item() == 190
+    # The two take turns on one backend: a call of the one after a call of the other finds it in order.
+    total = torch.tensor([1.0])
+    for _ in range(5):
+        dist.all_reduce(total)
+        assert sherd.full_tensor(x).equal(WHOLE)
+    assert total.item() == 4**5
+
+
+def converts() -> None:
+    from torch.distributed.tensor import DTensor, distribute_tensor
+    from torch.distributed.tensor import Replicate as TheirReplicate
+    from torch.distributed.tensor import Shard as TheirShard
+
+    dist.init_process_group("gloo")
+    mesh = mesh_of_four()
+    their_mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b"))
+    theirs = distribute_tensor(WHOLE, their_mesh, [TheirShard(0), TheirShard(1)])
+
+    ours = sherd.from_torch(theirs)
+    assert type(ours) is torch.Tensor
+    assert sherd.placements(ours) == (Shard(0), Shard(1))
+    assert sherd.to_local(ours).data_ptr() == theirs.to_local().data_ptr()
+    assert sherd.full_tensor(ours * 2).equal(WHOLE * 2)
+    back = sherd.to_torch(ours)
+    assert isinstance(back, DTensor) and back.device_mesh is their_mesh
+    assert back.to_local().data_ptr() == theirs.to_local().data_ptr()
+    assert sherd.to_torch(sherd.distribute_tensor(WHOLE, mesh, [Shard(1), Replicate()])).full_tensor().equal(WHOLE)
+
+    # Gradients go through, both ways, and a leaf stays one.
+    leaf = distribute_tensor(torch.ones(5, 4), their_mesh, [TheirShard(0), TheirReplicate()]).requires_grad_()
+    (sherd.from_torch(leaf * 3) ** 2).sum().backward()
+    assert leaf.grad is not None and leaf.grad.full_tensor().equal(torch.full((5, 4), 18.0))
+    leaf = sherd.distribute_tensor(torch.ones(5, 4), mesh, [Shard(0), Replicate()]).requires_grad_()
+    (sherd.to_torch(leaf * 3) ** 2).sum().backward()
+    assert sherd.full_tensor(leaf.grad).equal(torch.full((5, 4), 18.0))
+    assert sherd.from_torch(theirs.clone().detach().requires_grad_()).is_leaf
+
+
+def mixing_is_refused() -> None:
+    from torch.distributed.tensor import Shard as TheirShard
+    from torch.distributed.tensor import distribute_tensor
+
+    dist.init_process_group("gloo")
+    ours = sherd.distribute_tensor(WHOLE, sherd.init_device_mesh("cpu", (4,)), [Shard(0)])
+    theirs = distribute_tensor(WHOLE, dist.init_device_mesh("cpu", (4,)), [TheirShard(0)])
+    calls: list[tuple[type[Exception], str, Callable[[], object]]] = [
+        (RuntimeError, "got mixed torch.Tensor and DTensor", lambda: ours + theirs),
+        (RuntimeError, "got mixed torch.Tensor and DTensor", lambda: torch.cat([theirs, ours])),
+        (RuntimeError, "help: sherd.from_torch(theirs), or sherd.to_torch(ours)", lambda: theirs + ours.sum()),
+        (TypeError, "help: sherd.from_torch(tensor)", lambda: sherd.full_tensor(theirs)),
+        (TypeError, "help: sherd.from_torch(mesh)", lambda: sherd.zeros(2, device_mesh=theirs.device_mesh)),
+    ]
+    for kind, text, call in calls:
+        try:
+            call()
+        except kind as error:
+            assert text in str(error), error
+        else:
+            raise AssertionError(f"no error where one should say {text!r}")
+
+
+def one_rank_fails() -> None:
+    x = sherd.distribute_tensor(WHOLE, mesh_of_four(), [Shard(0), Shard(1)])
+    if sherd.init().rank == 2:
+        raise LookupError("rank two is lost")
+    try:
+        x.sum().item()
+    except dist.DistBackendError as error:
+        assert "rank 2 failed" in str(error) and "LookupError: rank two is lost" in str(error), error
+        print("told")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()
+    print("fine")
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
