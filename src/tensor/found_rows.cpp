@@ -49,20 +49,11 @@ Placements whole_on(const DeviceMesh& mesh) { return Placements(static_cast<size
 Tensor joined(const Pieces& pieces, const Tensor& self, const Tensor& found) {
   const SpecPtr& spec = meta_of(self)->spec;
   const Tensor counts = pieces.gather(at::tensor({found.size(0)}, found.options().dtype(c10::kLong))).cpu();
-  std::vector<int64_t> ends = {0};
-  for (int64_t i = 0; i < counts.size(0); ++i) ends.push_back(ends.back() + counts[i].item<int64_t>());
+  std::vector<int64_t> rows;
+  for (int64_t i = 0; i < counts.size(0); ++i) rows.push_back(counts[i].item<int64_t>());
   Dims sizes = found.sizes().vec();
-  sizes[0] = ends.back();
-  Placements placements = whole_on(spec->mesh);
-  // Axes further right cut what the ones before them left.
-  int64_t inner = static_cast<int64_t>(pieces.count());
-  for (size_t axis = 0; axis < placements.size(); ++axis) {
-    if (sharded_dim(spec->placements[axis]) != 0) continue;
-    inner /= spec->mesh.size(static_cast<int64_t>(axis));
-    std::vector<int64_t> cuts;
-    for (size_t i = 0; i < ends.size(); i += static_cast<size_t>(inner)) cuts.push_back(ends[i]);
-    placements[axis] = Ragged(0, std::move(cuts));
-  }
+  sizes[0] = counts.sum().item<int64_t>();
+  const Placements placements = pieces.placements_for(whole_on(spec->mesh), rows);
   return from_parts(spec->mesh, placements, sizes, found);
 }
 

@@ -146,6 +146,31 @@ Tensor Pieces::gather(const Tensor& part) const {
   return at::cat(all.unbind(0), dim_);
 }
 
+Tensor Pieces::deal(const Tensor& part, const std::vector<int64_t>& gives, const std::vector<int64_t>& takes) const {
+  check_exchange();
+  int64_t total = 0;
+  for (const int64_t n : takes) total += n;
+  Tensor out = at::zeros(with_rows(part, 0, total), part.options());
+  if (!mesh_.coordinate()) return out;
+  const int64_t width = width_of(part, 0);
+  all_to_all(group(), out.view(-1), part.contiguous().view(-1), times(takes, width), times(gives, width)).wait();
+  return out;
+}
+
+Placements Pieces::placements_for(Placements placements, const std::vector<int64_t>& sizes) const {
+  std::vector<int64_t> ends = {0};
+  for (const int64_t n : sizes) ends.push_back(ends.back() + n);
+  // Axes further right cut what the ones before them left.
+  auto inner = static_cast<int64_t>(count());
+  for (const int64_t axis : axes_) {
+    inner /= mesh_.size(axis);
+    std::vector<int64_t> cuts;
+    for (size_t i = 0; i < ends.size(); i += static_cast<size_t>(inner)) cuts.push_back(ends[i]);
+    placements[static_cast<size_t>(axis)] = Ragged(dim_, std::move(cuts));
+  }
+  return placements;
+}
+
 Tensor Pieces::exchange(const Tensor& part, const WantedRows& wanted) const {
   const int64_t width = width_of(part, dim_);
   Tensor out = at::zeros(with_rows(part, dim_, count_of(wanted[here_])), part.options());

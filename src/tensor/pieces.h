@@ -46,6 +46,13 @@ class Pieces {
   /// they are added up.
   at::Tensor give_back(const at::Tensor& part, const WantedRows& wanted) const;
 
+  /// Rows of a vector, or of a tensor cut along its first dim, in the order of the pieces that they go to: `gives[i]`
+  /// go to piece i, `takes[i]` come from there. Returns what came, in the order of the pieces.
+  at::Tensor deal(const at::Tensor& part, const std::vector<int64_t>& gives, const std::vector<int64_t>& takes) const;
+
+  /// `placements` with the dim cut so that piece i has sizes[i] rows.
+  Placements placements_for(Placements placements, const std::vector<int64_t>& sizes) const;
+
  private:
   Pieces(const DeviceMesh& mesh, int64_t dim) : mesh_(mesh), dim_(dim) {}
   Group group() const;

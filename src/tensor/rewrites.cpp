@@ -28,6 +28,7 @@
 #include "tensor/own_rows.h"
 #include "tensor/rewrite_tools.h"
 #include "tensor/row_moves.h"
+#include "tensor/sample_sort.h"
 #include "tensor/scan.h"
 #include "tensor/two_pass.h"
 
@@ -313,6 +314,8 @@ constexpr RewriteRow kRewrites[] = {
     {"aten::topk", "", pick_several},
     {"aten::kthvalue", "", pick_kth},
     {"aten::aminmax", "", pick_both},
+    {"aten::sort", "", sample_sort},
+    {"aten::sort", "stable", sample_sort},
     {"aten::flip", "", flip_rows},
     {"aten::roll", "", roll_rows},
     {"aten::constant_pad_nd", "", pad_rows},

@@ -54,6 +54,10 @@ void add_candidates(std::vector<OpSample>& all) {
   on("median_rows", apart, [](auto& x) { return both(x.median(0)); });
   on("mode_rows", ints({7, 3}).remainder(3), [](auto& x) { return both(x.mode(0)); });
   on("sort_rows", apart, [](auto& x) { return both(x.sort(0)); });
+  const at::Tensor vector = torch::arange(400, torch::kDouble).mul(37).remainder(61).sub(20);
+  on("sort_vector", vector, [](auto& x) { return both(x.sort(/*stable=*/true, 0, false)); });
+  on("sort_vector_descending", vector, [](auto& x) { return both(x.sort(/*stable=*/true, 0, true)); });
+  on("sort_equal_integers", torch::ones({300}, torch::kInt), [](auto& x) { return both(x.sort(true, 0, false)); });
   on("aminmax", ints({5, 2}), [](auto& x) { return both(torch::aminmax(x)); });
   on("logsumexp_rows", ints({5, 2}), [](auto& x) { return Tensors{x.logsumexp(0), x.logsumexp({0, 1}, true)}; });
   on("count_nonzero", ints({5, 2}), [](auto& x) {

@@ -51,6 +51,8 @@ std::vector<Call> calls() {
       {"argmax_of_all", {x}, "S(0)", one([](auto& t) { return t.argmax(); }), "all_gather", 3 * 2 * kDouble},
       {"topk", {x}, "S(0)", one([](auto& t) { return std::get<0>(t.topk(3, 0)); }), "all_gather", 3 * 3 * 2 * row},
       {"kthvalue", {x}, "S(0)", one([](auto& t) { return std::get<0>(t.kthvalue(2, 0)); }), "all_gather", 3 * 2 * 2 * row},
+      {"sort", {torch::arange(4096, torch::kDouble).mul(1237).remainder(4099)}, "S(0)",
+       one([](auto& t) { return std::get<0>(t.sort()); }), "all_gather, all_reduce, all_to_all", 2048 * kDouble},
       {"logsumexp", {x}, "S(0)", one([](auto& t) { return t.logsumexp(0); }), "all_reduce", 3 * row},
       // Rows that change hands: a rank receives no more than it will have.
       {"flip", {x}, "S(0)", one([](auto& t) { return t.flip({0}); }), "all_to_all", 16 * row},

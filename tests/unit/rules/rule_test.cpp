@@ -30,6 +30,8 @@ TEST(RuleTest, SaysWhatIsWrong) {
   EXPECT_EQ(problem("i k"), "expected '->' between inputs and outputs");
   EXPECT_EQ(problem("* * -> *"), "one '*' per operand");
   EXPECT_EQ(problem("i -> i | reduce"), "the clause needs a factor");
+  EXPECT_EQ(problem("i -> i | same"), "the clause needs a factor");
+  EXPECT_EQ(problem("i -> i | size"), "size needs an argument of the operator");
   EXPECT_EQ(problem("i -> i | whole q"), "a clause names a factor that no operand has");
   EXPECT_EQ(problem("i -> i | linear 3"), "linear names an input that the rule does not have");
   EXPECT_EQ(problem("i -> i | linear 0+-1"), "linear names an input that the rule does not have");
@@ -39,6 +41,32 @@ TEST(RuleTest, SaysWhatIsWrong) {
             "a clause is reduce, whole, mask, same, linear, shape, size, empty, when, or factor=argument");
   EXPECT_EQ(problem("i -> i extra, | x"),
             "a clause is reduce, whole, mask, same, linear, shape, size, empty, when, or factor=argument");
+}
+
+TEST(RuleTest, ASizeArgumentMustHaveTheOutputsDims) {
+  OpCall call;
+  call.op = "aten::upsample_nearest1d_backward";
+  call.tensors = {{{4, 3, 8}, {}}};
+  call.plain.push_back({"input_size", 2, Dims{4, 3, 4}});
+  const auto rule = find_rule(call);
+  ASSERT_TRUE(rule);
+  EXPECT_EQ(output_shape(*rule, 0), (Dims{4, 3, 4}));
+  ASSERT_EQ(rule->sizes.size(), 1U);
+  EXPECT_EQ(rule->sizes[0].argument, 2);
+  call.plain[0].value = Dims{3, 4};
+  EXPECT_FALSE(find_rule(call));
+}
+
+TEST(RuleTest, OutputsThatDoNotDependOnAFactorStayWhole) {
+  OpCall call;
+  call.op = "aten::triangular_solve";
+  call.tensors = {{{4, 6}, {}}, {{4, 4}, {}}};
+  call.num_outputs = 2;
+  const auto rule = find_rule(call);
+  ASSERT_TRUE(rule);
+  EXPECT_TRUE(rule->outputs[0].same_for.empty());
+  EXPECT_EQ(rule->outputs[1].same_for.size(), 1U);
+  EXPECT_TRUE(rule->takes_empty);
 }
 
 TEST(RuleTest, InPlaceOperatorsHaveTheRuleOfTheirBase) {
