@@ -251,7 +251,7 @@ std::span<const FunctionRow> indexing_functions() {
 std::span<const Row> indexing_rows() {
   // clang-format off
   static constexpr Row kRows[] = {
-      {"multinomial",                   "* d -> * s              | whole d s"},
+      {"multinomial",              "* d -> * s               | whole d s, empty"},
       {"embedding",                "v d, * -> * d             | mask v, linear 0"},
       {"_embedding_bag_per_sample_weights_backward",
                                    "b d, v d, -, -, - -> n     | whole b v n, reduce d, linear 0 1"},

@@ -38,7 +38,7 @@ std::span<const Row> pointwise_rows() {
       {"complex",                                                        "*, * -> *     | linear 0+1"},
       {"floor_divide polar",                                             "*, * -> *"},
       {"normal",                                                         "*, * -> *"},
-      {"uniform log_normal exponential geometric cauchy random",         "* -> *        | shape 0"},
+      {"uniform log_normal exponential geometric cauchy random",         "* -> *"},
       {"rrelu_with_noise bernoulli",                                     "*, * -> *"},
       {"rrelu_with_noise_backward",                                      "*, *, * -> *  | linear 0"},
       {"_add_relu",                                                      "*, * -> *"},

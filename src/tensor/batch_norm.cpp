@@ -52,6 +52,16 @@ bool flag(const c10::OperatorHandle& op, const Stack& stack, const char* name, b
   return place ? argument(stack, op, static_cast<size_t>(*place)).toBool() : otherwise;
 }
 
+// The dtype of the statistics that an operator returns: on a GPU that of sums; on the CPU that of the other per-channel
+// tensors, or of the input where there are none.
+c10::ScalarType statistics_type(const c10::OperatorHandle& op, const Stack& stack, const Tensor& input) {
+  if (!input.device().is_cpu()) return widened(at::empty({0}, input.options())).scalar_type();
+  for (const char* name : {"weight", "bias", "running_mean", "running_var"}) {
+    if (const auto tensor = named(op, stack, name)) return tensor->scalar_type();
+  }
+  return input.scalar_type();
+}
+
 double number(const c10::OperatorHandle& op, const Stack& stack, const char* name) {
   return argument(stack, op, static_cast<size_t>(*op.schema().argumentIndexWithName(name))).toDouble();
 }
@@ -96,9 +106,10 @@ bool batch_norm_over_ranks(const c10::OperatorHandle& op, Stack& stack) {
   update(named(op, stack, "running_mean"), mean, momentum);
   update(named(op, stack, "running_var"), variance * (count / (count - 1)), momentum);
   const size_t results = op.schema().returns().size();
+  const c10::ScalarType type = statistics_type(op, stack, meta_of(given)->local);
   answer(op, stack, output.to(given.scalar_type()));
-  stack.emplace_back(reduced(mean));
-  stack.emplace_back(reduced(scale));
+  stack.emplace_back(reduced(mean).to(type));
+  stack.emplace_back(reduced(scale).to(type));
   if (results > 3) {
     const SpecPtr& spec = meta_of(given)->spec;
     const Placements whole(spec->placements.size(), Replicate());
@@ -123,8 +134,8 @@ bool batch_norm_backward_over_ranks(const c10::OperatorHandle& op, Stack& stack)
   const auto save_scale = named(op, stack, "save_invstd");
   if (train ? !save_mean || !save_scale : !running_mean || !running_var) return false;
   const int64_t ndim = input.dim();
-  const Tensor mean = train ? *save_mean : *running_mean;
-  const Tensor scale = train ? *save_scale : at::rsqrt(*running_var + number(op, stack, "eps"));
+  const Tensor mean = widened(train ? *save_mean : *running_mean);
+  const Tensor scale = train ? widened(*save_scale) : at::rsqrt(widened(*running_var) + number(op, stack, "eps"));
   const Tensor grad = widened(reduced(grad_out));
   const Tensor away = widened(reduced(input)) - per_channel(mean, ndim);
   const Tensor bias_grad = reduced(at::sum(grad, dims));
