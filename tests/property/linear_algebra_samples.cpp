@@ -81,11 +81,15 @@ void add_linear_algebra(std::vector<OpSample>& all) {
     const auto [lu, pivots] = torch::linalg_lu_factor(a);
     return torch::linalg_lu_solve(lu, pivots, b);
   });
-  const auto real = [](const at::Tensor& x) { return torch::view_as_real(x); };
+  const auto real = [](const at::Tensor& x) { return torch::view_as_real(x.resolve_conj()); };
   on("fft_rows", ints({4, 6}), [=](auto& x) { return Tensors{real(torch::fft_fft(x, std::nullopt, 1))}; });
   on("fft_columns", ints({4, 6}), [=](auto& x) { return Tensors{real(torch::fft_fft(x, std::nullopt, 0))}; });
   on("rfft", ints({4, 6}), [=](auto& x) { return Tensors{real(torch::fft_rfft(x))}; });
   on("irfft", ints({4, 5}), [=](auto& x) { return Tensors{torch::fft_irfft(torch::fft_rfft(x) * 2, 5)}; });
+  on("hfft", ints({4, 5}), [=](auto& x) { return Tensors{torch::fft_hfft(x, 7), torch::fft_hfft(x, 6, 0)}; });
+  on("ihfft", ints({4, 6}), [=](auto& x) {
+    return Tensors{real(torch::fft_ihfft(x)), real(torch::fft_ihfft(x, 5, 0))};
+  });
   on("fft2", ints({3, 4, 4}), [=](auto& x) { return Tensors{real(torch::fft_fft2(x))}; });
   on("view_as_complex", ints({4, 5, 2}),
      [=](auto& x) { return Tensors{real(torch::view_as_complex(x * 2) * torch::view_as_complex(x).conj())}; });

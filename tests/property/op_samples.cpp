@@ -423,6 +423,11 @@ void add_more_table_rows(std::vector<OpSample>& all) {
                    return Tensors{std::get<0>(torch::embedding_bag(t[0], t[1], offsets)),
                                   std::get<0>(torch::embedding_bag(t[0], t[1], offsets, false, 2))};
                  }});
+  all.push_back({"embedding_bag_of_rows", {ints({7, 4}), index({3, 2}, 7), ints({3, 2}, 1)}, [](const Tensors& t) {
+                   namespace F = torch::nn::functional;
+                   const auto sum = F::EmbeddingBagFuncOptions().mode(torch::kSum).per_sample_weights(t[2]);
+                   return Tensors{F::embedding_bag(t[1], t[0]), F::embedding_bag(t[1], t[0], sum)};
+                 }});
   all.push_back({"foreach_norm", {ints({4, 5}), ints({3}, 1)}, [](const Tensors& t) {
                    Tensors results = torch::_foreach_norm(t, 2);
                    results.push_back(torch::_foreach_norm(t, INFINITY)[0]);
