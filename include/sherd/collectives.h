@@ -46,9 +46,9 @@ Work all_gather(const Group& group, const at::Tensor& out, const at::Tensor& in)
 /// Costs sum(numels) - numels[rank] elements received: nothing is padded.
 Work all_gather_uneven(const Group& group, const at::Tensor& out, const at::Tensor& in, c10::IntArrayRef numels);
 
-/// Every rank's `inout` becomes the reduction of all; the same bits on every rank. Complex numbers are reduced by sum
-/// and avg alone, integers not by avg, 8-bit floats and u16, u32, u64 not at all; for bool, sum is "any" and product
-/// is "all".
+/// Every rank's `inout` becomes the reduction of all; the same bits on every rank. Complex numbers are reduced by
+/// sum, avg and product alone, integers not by avg, 8-bit floats and u16, u32, u64 not at all; for bool, sum is "any"
+/// and product is "all".
 Work all_reduce(const Group& group, const at::Tensor& inout, ReduceOp op = ReduceOp::sum);
 
 /// out = this rank's block of the reduction; `in` is one block per rank, block i of numels[i] elements (all equal to

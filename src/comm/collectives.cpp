@@ -158,7 +158,10 @@ void check_reduction(const char* operation, const Tensor& tensor, ReduceOp op) {
   }
   if (type == c10::ScalarType::Bool && op == ReduceOp::avg) refuse("bool has no average", "tensor.to(torch::kFloat)");
   if (tensor.is_complex()) {
-    if (op != ReduceOp::sum && op != ReduceOp::avg) refuse("complex numbers can only be summed", "ReduceOp::sum");
+    const bool multiplies = op == ReduceOp::product && type != c10::ScalarType::ComplexHalf;
+    if (op != ReduceOp::sum && op != ReduceOp::avg && !multiplies) {
+      refuse("complex numbers can only be summed or multiplied", "ReduceOp::sum");
+    }
     return;
   }
   if (op == ReduceOp::avg && !floating) refuse("integers have no average", "tensor.to(torch::kFloat)");
@@ -183,7 +186,7 @@ Reducible reducible(const Transport& transport, const Tensor& tensor, ReduceOp o
     return {as_bytes(tensor), any ? ReduceOp::max : ReduceOp::min};
   }
   Reducible what{tensor.view({-1}), op};
-  if (tensor.is_complex()) what.tensor = at::view_as_real(what.tensor).view({-1});
+  if (tensor.is_complex() && op != ReduceOp::product) what.tensor = at::view_as_real(what.tensor).view({-1});
   if (tensor.scalar_type() == c10::ScalarType::Short) {  // known to neither Gloo nor NCCL
     what.tensor = what.tensor.to(c10::ScalarType::Int);
     what.copied = true;
@@ -204,7 +207,8 @@ std::function<void()> finishing(const Reducible& what, const Tensor& tensor, int
   };
 }
 
-bool reduces_itself(const Transport& transport, ReduceOp op) {
+bool reduces_itself(const Transport& transport, const Tensor& tensor, ReduceOp op) {
+  if (tensor.is_complex() && op == ReduceOp::product) return transport.ours;
   return transport.bitwise || (op != ReduceOp::band && op != ReduceOp::bor && op != ReduceOp::bxor);
 }
 
@@ -289,7 +293,7 @@ Work all_reduce(const Group& group, const Tensor& inout, ReduceOp op) {
   const auto call = [&] { return Call{.kind = kKind, .inputs = {inout}, .outputs = {inout}, .op = op}; };
   return run(group, kKind, inout.device().type(), call, [&](const Transport& transport) -> Started {
     if (inout.numel() == 0 && !transport.ours) return {};
-    if (!reduces_itself(transport, op)) return gather_and_reduce(transport, inout, op);
+    if (!reduces_itself(transport, inout, op)) return gather_and_reduce(transport, inout, op);
     const Reducible what = reducible(transport, inout, op);
     std::vector<Tensor> tensors{what.tensor};
     c10d::AllreduceOptions options;
@@ -318,7 +322,7 @@ Work reduce_scatter(const Group& group, const Tensor& out, const Tensor& in, Red
     Reducible to = reducible(transport, out, op);
     const std::vector<int64_t> counts = scaled(sizes, in.numel() == 0 ? 1 : from.tensor.numel() / in.numel());
     const auto after = finishing(to, out, group.size());
-    if (transport.lists && reduces_itself(transport, op)) {
+    if (transport.lists && reduces_itself(transport, in, op)) {
       std::vector<Tensor> outputs{to.tensor};
       std::vector<std::vector<Tensor>> inputs{blocks_of(from.tensor, counts)};
       c10d::ReduceScatterOptions options;
@@ -327,10 +331,13 @@ Work reduce_scatter(const Group& group, const Tensor& out, const Tensor& in, Red
     }
     // Exchange the blocks and reduce them here, in rank order. As many bytes as a ring needs.
     const std::vector<int64_t> rows(counts.size(), to.tensor.numel());
-    std::vector<int64_t> in_rows = counts;  // Gloo takes these lists away
-    std::vector<int64_t> out_rows = rows;
+    const auto width = static_cast<int64_t>(to.tensor.element_size());
+    std::vector<int64_t> in_rows = scaled(counts, width);  // Gloo takes these lists away
+    std::vector<int64_t> out_rows = scaled(rows, width);
     Tensor parts = at::empty({sum(rows)}, to.tensor.options());
-    return {transport.backend.alltoall_base(parts, from.tensor, out_rows, in_rows, {}), [to, parts, rows, after] {
+    Tensor incoming = as_bytes(parts);
+    Tensor outgoing = as_bytes(from.tensor);
+    return {transport.backend.alltoall_base(incoming, outgoing, out_rows, in_rows, {}), [to, parts, rows, after] {
               if (to.tensor.numel() > 0) detail::reduce_into(to.tensor, blocks_of(parts, rows), to.op);
               if (after) after();
             }};

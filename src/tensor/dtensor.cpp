@@ -163,7 +163,12 @@ Tensor distribute_tensor(const Tensor& tensor, const DeviceMesh& mesh, Placement
                                   .help("DistributeOptions{.source = 0}: a place along each axis, from 0"));
   }
   const Tensor local = local_part(tensor, mesh, placements, options);
-  Tensor result = detail::wrap(detail::spec_for(mesh, placements, tensor.sizes().vec(), local), local);
+  // Strides must be the same on every rank, and a part does not tell them where a dim of it is 0 or 1: they are those
+  // of the tensor where all ranks have it, and row-major where the source's alone counts.
+  const Dims sizes = tensor.sizes().vec();
+  const Dims strides =
+      options.source ? detail::contiguous_strides(sizes) : detail::strides_like(sizes, sizes, tensor.strides());
+  Tensor result = detail::wrap(detail::intern_spec(mesh, placements, sizes, strides), local);
   if (tensor.requires_grad()) result.set_requires_grad(true);
   return result;
 }

@@ -111,7 +111,9 @@ bool count_numbers(const c10::OperatorHandle& op, Stack& stack) {
     if (weights->sizes() != self.sizes()) return false;
     weights = part_of(placed(*weights, spec->mesh, spec->placements));
   }
-  const Tensor counts = at::bincount(part_of(self), weights, length);
+  Tensor counts = at::bincount(part_of(self), weights, length);
+  if (weights)
+    counts = counts.to(weights->scalar_type() == c10::kFloat ? c10::kFloat : c10::kDouble);  // empty ones too
   answer(op, stack, from_parts(spec->mesh, sum_over(self), {length}, counts));
   return true;
 }

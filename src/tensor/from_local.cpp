@@ -167,9 +167,9 @@ Tensor from_local(const Tensor& local, const DeviceMesh& mesh, Placements placem
               .help("leave the shape away: it is found from the parts"));
     }
   }
-  const detail::SpecPtr spec = options.stride
-                                   ? detail::intern_spec(mesh, found.placements, found.shape, *options.stride)
-                                   : detail::spec_for(mesh, found.placements, found.shape, data);
+  // Row-major where the program does not say: the same on every rank, however its part lies in memory.
+  const detail::SpecPtr spec = detail::intern_spec(mesh, found.placements, found.shape,
+                                                   options.stride.value_or(detail::contiguous_strides(found.shape)));
   const Placements grad_placements = options.grad_placements ? detail::as_c10_errors([&] {
     return checked_placements(kOperation, mesh.mesh(), found.shape, *options.grad_placements);
   })

@@ -53,6 +53,18 @@ Tensor neutral_like(const Tensor& tensor, ReduceOp op) {
   }
 }
 
+// Whether this rank has none of the rows that a mesh axis cuts: what it adds to a Partial of that axis is nothing. A
+// rank that was padded for the sake of another axis does add its part.
+bool adds_nothing(const OpPlan& plan, size_t axis) {
+  for (const InputPlan& input : plan.inputs) {
+    if (input.to.empty() || !is_shard(input.to[axis])) continue;
+    const auto dim = static_cast<size_t>(sharded_dim(input.to[axis]));
+    const Layout layout{plan.mesh->mesh(), input.shape, input.to};
+    if (input.shape[dim] > 0 && local_shape(layout, *plan.mesh->coordinate())[dim] == 0) return true;
+  }
+  return false;
+}
+
 Tensor cut(const Tensor& result, const OutputPlan& output, const OpPlan& plan) {
   const DeviceMesh& mesh = *plan.mesh;
   Dims sizes = result.sizes().vec();
@@ -68,9 +80,9 @@ Tensor cut(const Tensor& result, const OutputPlan& output, const OpPlan& plan) {
     was_cut = true;
   }
   if (was_cut) return part.clone();
-  for (const Placement& p : output.placements) {
-    const auto* partial = std::get_if<Partial>(&p);
-    if (partial == nullptr) continue;
+  for (size_t axis = 0; axis < output.placements.size(); ++axis) {
+    const auto* partial = std::get_if<Partial>(&output.placements[axis]);
+    if (partial == nullptr || !adds_nothing(plan, axis)) continue;
     return plan.adds && partial->op == ReduceOp::sum ? part : neutral_like(part, partial->op);
   }
   return part;

@@ -26,6 +26,7 @@
 #include "tensor/found_rows.h"
 #include "tensor/halo.h"
 #include "tensor/own_rows.h"
+#include "tensor/pieces.h"
 #include "tensor/rewrite_tools.h"
 #include "tensor/row_moves.h"
 #include "tensor/sample_sort.h"
@@ -268,6 +269,27 @@ bool put_in_view(const c10::OperatorHandle& op, Stack& stack) {
   return true;
 }
 
+// Rounding a sum is not summing what was rounded: x.to(torch::kInt) and means of integers see the whole.
+bool reduce_before_rounding(const c10::OperatorHandle& op, Stack& stack) {
+  const size_t base = stack.size() - op.schema().arguments().size();
+  const Tensor self = stack[base].toTensor();
+  const DTensorMeta* meta = meta_of(self);
+  if (meta == nullptr || !meta->spec->has_partial) return false;
+  bool rounds = c10::isIntegralType(self.scalar_type(), true);
+  if (op.operator_name().name == "aten::_to_copy") {
+    const c10::IValue& dtype = stack[base + 1];
+    rounds = !rounds && !dtype.isNone() && c10::isIntegralType(dtype.toScalarType(), true);
+  }
+  if (!rounds) return false;
+  stack[base] = reduced(self);
+  op.callBoxed(stack);
+  return true;
+}
+
+bool average_pool(const c10::OperatorHandle& op, Stack& stack) {
+  return reduce_before_rounding(op, stack) || with_halo(op, stack);
+}
+
 struct RewriteRow {
   std::string_view name;
   std::string_view overload;
@@ -287,6 +309,7 @@ constexpr RewriteRow kRewrites[] = {
     {"aten::log_sigmoid_forward", "", log_sigmoid},
     {"aten::log_sigmoid_backward", "", log_sigmoid_backward},
     {"aten::_conj", "", conjugate_or_negate},
+    {"aten::_to_copy", "", reduce_before_rounding},
     {"aten::_neg_view", "", conjugate_or_negate},
     {"aten::pixel_unshuffle", "", pixel_unshuffle},
     {"aten::slice_scatter", "", put_in_view},
@@ -322,9 +345,9 @@ constexpr RewriteRow kRewrites[] = {
     {"aten::cat", "", cat_rows},
     {"aten::convolution", "", with_halo},
     {"aten::convolution_backward", "", halo_backward},
-    {"aten::avg_pool2d", "", with_halo},
+    {"aten::avg_pool2d", "", average_pool},
     {"aten::avg_pool2d_backward", "", halo_backward},
-    {"aten::avg_pool3d", "", with_halo},
+    {"aten::avg_pool3d", "", average_pool},
     {"aten::avg_pool3d_backward", "", halo_backward},
     {"aten::max_pool2d_with_indices", "", with_halo},
     {"aten::max_pool2d_with_indices_backward", "", halo_backward},

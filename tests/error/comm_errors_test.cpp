@@ -525,7 +525,8 @@ TEST_F(ArgumentErrorTest, ReductionsThatMakeNoSense) {
   EXPECT_EQ(error(at::kBool, ReduceOp::avg),
             "all_reduce: bool has no average\n  reduction: avg\n  dtype: bool\n  help: tensor.to(torch::kFloat)");
   EXPECT_EQ(error(at::kComplexFloat, ReduceOp::max),
-            "all_reduce: complex numbers can only be summed\n  reduction: max\n  dtype: c64\n  help: ReduceOp::sum");
+            "all_reduce: complex numbers can only be summed or multiplied\n  reduction: max\n  dtype: c64\n  help: "
+            "ReduceOp::sum");
   EXPECT_EQ(error(at::kFloat, ReduceOp::band),
             "all_reduce: bitwise reductions are for integers\n  reduction: band\n  dtype: f32\n"
             "  help: ReduceOp::min, or max");

@@ -119,6 +119,44 @@ TEST(PartialTest, ValuesAreReadAndWrittenWhole) {
   });
 }
 
+TEST(PartialTest, RoundingComesAfterSumming) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const Tensor half = torch::full({3}, 0.5, torch::kDouble);
+    const Tensor one = from_local(half, mesh, {Partial()});
+    EXPECT_TRUE(full_tensor(one.to(torch::kInt)).equal(torch::ones({3}, torch::kInt)));
+    const Tensor threes = from_local(torch::full({1, 1, 2}, 3, torch::kLong), mesh, {Partial()});
+    EXPECT_EQ(full_tensor(torch::avg_pool1d(threes, 2)).item<int64_t>(), 6);
+  });
+}
+
+TEST(PartialTest, ARankWithoutRowsOfOneAxisAddsItsPartToAnother) {
+  on_mesh({2, 2}, [](const DeviceMesh& mesh) {
+    const Tensor input = numbers({1, 1, 4});
+    const Tensor weight = numbers({1, 1, 4}).add(1);
+    const Tensor plain = torch::zeros({1}, torch::kDouble).requires_grad_();
+    torch::conv_transpose1d(input, weight, plain).sum().backward();
+    const Tensor bias = distribute_tensor(torch::zeros({1}, torch::kDouble), mesh, {Replicate(), Replicate()});
+    bias.requires_grad_();
+    torch::conv_transpose1d(distribute_tensor(input, mesh, {Shard(0), Replicate()}),
+                            distribute_tensor(weight, mesh, {Replicate(), Shard(0)}), bias)
+        .sum()
+        .backward();
+    EXPECT_TRUE(full_tensor(bias.grad()).allclose(plain.grad()));
+    EXPECT_TRUE(to_local(bias.grad()).allclose(plain.grad()));
+  });
+}
+
+TEST(DistributeTest, StridesAreTheSameOnEveryRank) {
+  on_mesh({4}, [](const DeviceMesh& mesh) {
+    const Tensor columns = numbers({3, 3}).t();
+    EXPECT_EQ(distribute_tensor(columns, mesh, {Shard(0)}, {.source = std::nullopt}).strides(),
+              at::IntArrayRef({1, 3}));
+    EXPECT_EQ(distribute_tensor(columns, mesh, {Shard(0)}).strides(), at::IntArrayRef({3, 1}));
+    const int64_t rows = mesh.coordinate()->at(0) < 3 ? 1 : 0;
+    EXPECT_EQ(from_local(numbers({3, rows}).t(), mesh, {Shard(0)}).strides(), at::IntArrayRef({3, 1}));
+  });
+}
+
 TEST(PlainTest, APlainOutGetsAllOfTheResult) {
   on_mesh({2, 2}, [](const DeviceMesh& mesh) {
     const Tensor whole = numbers({5, 4});
