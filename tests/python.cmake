@@ -4,11 +4,14 @@ if(NOT SHERD_PYTHON_PACKAGE)
   return()
 endif()
 
+set(python_environment "PYTHONPATH=${PROJECT_BINARY_DIR}/python:${CMAKE_CURRENT_SOURCE_DIR}/python"
+                       PYTHONDONTWRITEBYTECODE=1)
+
 # sherd_python_test(<name> [<argument>...]): python/<name>.py
 function(sherd_python_test name)
   add_test(NAME python_${name} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/python/${name}.py ${ARGN})
   set_tests_properties(python_${name} PROPERTIES LABELS python TIMEOUT 600
-                       ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python;PYTHONDONTWRITEBYTECODE=1")
+                       ENVIRONMENT "${python_environment}")
 endfunction()
 
 sherd_python_test(doctests)
@@ -20,7 +23,7 @@ execute_process(COMMAND ${Python3_EXECUTABLE} -c "import expecttest" RESULT_VARI
 if(NOT no_sweep)
   add_test(NAME python_sweep COMMAND ${Python3_EXECUTABLE} -m sweep --quick)
   set_tests_properties(python_sweep PROPERTIES LABELS python TIMEOUT 900
-    ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python:${CMAKE_CURRENT_SOURCE_DIR}/python;PYTHONDONTWRITEBYTECODE=1")
+    ENVIRONMENT "${python_environment}")
 endif()
 
 execute_process(COMMAND ${Python3_EXECUTABLE} -c "import scikit_build_core" RESULT_VARIABLE no_wheel ERROR_QUIET)
@@ -36,5 +39,5 @@ foreach(document README.md docs/python.md)
   add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/docs/run_python_programs.py
                                ${PROJECT_SOURCE_DIR}/${document})
   set_tests_properties(${name} PROPERTIES LABELS docs TIMEOUT 600
-                       ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python;PYTHONDONTWRITEBYTECODE=1")
+                       ENVIRONMENT "${python_environment}")
 endforeach()

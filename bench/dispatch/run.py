@@ -18,6 +18,8 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+from rows import make_row  # noqa: E402  (stands beside the folders of the benchmarks)
 
 # What is to be reached.
 LARGEST_RATIO = 1 / 20  # of what Python's DTensor adds
@@ -91,20 +93,9 @@ def load_times(tools, program):
 def make_rows(times, peer, counts):
     rows = []
     for case, time in times.items():
-        local, sherd = time["local_ns"], time["sherd_ns"]
-        python_local, python = peer[case]["local_ns"], peer[case]["distributed_ns"]
         count = counts and counts[case]
-        rows.append(
-            {
-                "case": case,
-                "local_ns": round(local, 1),
-                "sherd_ns": round(sherd, 1),
-                "python_local_ns": round(python_local, 1),
-                "python_ns": round(python, 1),
-                "extra_ratio": round((sherd - local) / (python - python_local), 4),
-                "extra_instructions": round(count["sherd"] - count["local"]) if count else None,
-            }
-        )
+        instructions = round(count["sherd"] - count["local"]) if count else None
+        rows.append(make_row(case, (time["local_ns"], time["sherd_ns"]), peer[case], instructions))
     return rows
 
 

@@ -13,7 +13,10 @@ import pathlib
 import subprocess
 import sys
 
-CASES = pathlib.Path(__file__).parent.parent / "dispatch" / "python_cases.py"
+BENCH = pathlib.Path(__file__).parent.parent
+CASES = BENCH / "dispatch" / "python_cases.py"
+sys.path.insert(0, str(BENCH))
+from rows import make_row  # noqa: E402  (stands beside the folders of the benchmarks)
 
 # What is to be reached.
 LARGEST_RATIO = 1 / 5  # of what torch's DTensor adds
@@ -45,23 +48,11 @@ def main():
     head = f"{'case':<12}{'local':>10}{'sherd':>10}{'extra':>10}{'torch':>12}{'its extra':>12}{'ratio':>9}"
     print(head + "\n" + "-" * len(head))
     for case, mine in ours.items():
-        local, sherd = mine["local_ns"], mine["distributed_ns"]
-        python_local, python = theirs[case]["local_ns"], theirs[case]["distributed_ns"]
-        ratio = (sherd - local) / (python - python_local)
-        rows.append(
-            {
-                "case": case,
-                "local_ns": round(local, 1),
-                "sherd_ns": round(sherd, 1),
-                "python_local_ns": round(python_local, 1),
-                "python_ns": round(python, 1),
-                "extra_ratio": round(ratio, 4),
-                "extra_instructions": None,
-            }
-        )
+        row = make_row(case, (mine["local_ns"], mine["distributed_ns"]), theirs[case], None)
+        rows.append(row)
         print(
-            f"{case:<12}{local:>10,.0f}{sherd:>10,.0f}{sherd - local:>10,.0f}{python:>12,.0f}"
-            f"{python - python_local:>12,.0f}{ratio:>9.4f}"
+            f"{case:<12}{row['local_ns']:>10,.0f}{row['sherd_ns']:>10,.0f}{row['sherd_ns'] - row['local_ns']:>10,.0f}"
+            f"{row['python_ns']:>12,.0f}{row['python_ns'] - row['python_local_ns']:>12,.0f}{row['extra_ratio']:>9.4f}"
         )
     worst = max(rows, key=lambda row: row["extra_ratio"])
     step = ours["step"]["distributed_ns"] / theirs["step"]["distributed_ns"]

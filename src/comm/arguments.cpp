@@ -72,6 +72,14 @@ void check_blocks(const char* operation, const Group& group, c10::IntArrayRef nu
   }
 }
 
+void check_members(const char* operation, const std::vector<int64_t>& ranks, int members) {
+  if (static_cast<int>(ranks.size()) == members) return;
+  throw_value_error(ErrorText(operation, "one rank for each member is needed")
+                        .fact("ranks", to_string(ranks))
+                        .fact("backend", std::to_string(members) + " members")
+                        .help("give the world's rank of each member, in the backend's order"));
+}
+
 void check_place(const char* operation, const Group& group, int place) {
   if (place >= 0 && place < group.size()) return;
   throw_value_error(ErrorText(operation, "there is no such place in the group")

@@ -15,6 +15,8 @@ void check_pair(const char* operation, const at::Tensor& out, const at::Tensor& 
 void check_numel(const char* operation, const char* what, int64_t given, int64_t needed);
 /// One size for each rank of the group, none negative.
 void check_blocks(const char* operation, const Group& group, c10::IntArrayRef numels);
+/// One of the world's ranks for each of a backend's members.
+void check_members(const char* operation, const std::vector<int64_t>& ranks, int members);
 /// A place in the group.
 void check_place(const char* operation, const Group& group, int place);
 /// 0 to kMaxTag.

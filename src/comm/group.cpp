@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "comm/arguments.h"
 #include "comm/errors.h"
 #include "comm/group_state.h"
 #include "comm/local.h"
@@ -119,12 +120,7 @@ void GroupState::rethrow(const char* operation) {
 
 Group Group::from_backend(c10::intrusive_ptr<c10d::Backend> backend, std::vector<int64_t> ranks,
                           c10::DeviceType device) {
-  if (static_cast<int>(ranks.size()) != backend->getSize()) {
-    detail::throw_value_error(ErrorText("from_backend", "one rank for each member is needed")
-                                  .fact("ranks", to_string(ranks))
-                                  .fact("backend", std::to_string(backend->getSize()) + " members")
-                                  .help("give the world's rank of each member, in the backend's order"));
-  }
+  detail::check_members("from_backend", ranks, backend->getSize());
   auto link = std::make_shared<detail::Link>();
   link->rank = static_cast<int>(ranks.at(static_cast<size_t>(backend->getRank())));
   link->size = static_cast<int>(*std::max_element(ranks.begin(), ranks.end())) + 1;

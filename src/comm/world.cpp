@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "comm/arguments.h"
 #include "comm/errors.h"
 #include "comm/rank_list.h"
 #include "comm/settings.h"
@@ -90,12 +91,7 @@ Group World::group(const std::vector<int64_t>& ranks, const std::string& backend
 
 void World::use_backend(const std::vector<int64_t>& ranks, c10::DeviceType device,
                         c10::intrusive_ptr<c10d::Backend> backend) const {
-  if (static_cast<int>(ranks.size()) != backend->getSize()) {
-    detail::throw_value_error(ErrorText("use_backend", "one rank for each member is needed")
-                                  .fact("ranks", to_string(ranks))
-                                  .fact("backend", std::to_string(backend->getSize()) + " members")
-                                  .help("give the world's rank of each member, in the backend's order"));
-  }
+  detail::check_members("use_backend", ranks, backend->getSize());
   const auto state = state_->group(ranks, "");
   if (!state->has_transport(device)) state->set_backend(device, std::move(backend));
 }

@@ -37,11 +37,6 @@ Tensor per_channel(const Tensor& numbers, int64_t ndim) {
   return numbers.view(sizes);
 }
 
-// Statistics of half precision are kept in float, as torch does.
-Tensor widened(const Tensor& tensor) {
-  return tensor.scalar_type() == c10::kHalf || tensor.scalar_type() == c10::kBFloat16 ? tensor.to(c10::kFloat) : tensor;
-}
-
 std::optional<Tensor> named(const c10::OperatorHandle& op, const Stack& stack, const char* name) {
   const auto place = op.schema().argumentIndexWithName(name);
   return place ? optional_tensor(argument(stack, op, static_cast<size_t>(*place))) : std::nullopt;

@@ -100,6 +100,28 @@ Tensor result_of(const Tensor& self, int64_t dim, int64_t rows, bool dim_goes, c
                     dim_goes ? part.squeeze(dim) : part);
 }
 
+// The k largest or smallest of every piece, together on every rank.
+struct Best {
+  Tensor self;  // reduced
+  int64_t dim = 0;
+  int64_t k = 0;
+  Candidates all;
+};
+
+// (self, k, dim, ...). Nothing where the dim is not in pieces, k is none of its rows, or all values are fewer bytes.
+std::optional<Best> best_of_pieces(const c10::OperatorHandle& op, const Stack& stack, bool largest) {
+  const Tensor given = argument(stack, op, 0).toTensor();
+  const auto dim = sharded_dim_named(given, argument(stack, op, 2));
+  const int64_t k = argument(stack, op, 1).toInt();
+  if (!dim || k < 1 || k > given.size(*dim) || !Pieces::of(given, *dim)) return std::nullopt;
+  const std::vector<int64_t> counts = counts_of(*Pieces::of(given, *dim), k);
+  if (!worth_it(counts, given, *dim)) return std::nullopt;
+  const Tensor self = reduced(given);
+  const Pieces pieces = *Pieces::of(self, *dim);
+  const auto [own, rows] = at::topk(part_of(self), counts[pieces.here()], *dim, largest, true);
+  return Best{self, *dim, k, gather(pieces, {own, rows + pieces.mine().begin}, counts)};
+}
+
 bool is_max(const c10::OperatorHandle& op) { return op.operator_name().name.ends_with("max"); }
 
 std::tuple<Tensor, Tensor> extreme(bool max, const Tensor& tensor, int64_t dim) {
@@ -210,39 +232,25 @@ bool pick_place(const c10::OperatorHandle& op, Stack& stack) {
 
 // topk(self, k, dim, largest, sorted) -> values, indices.
 bool pick_several(const c10::OperatorHandle& op, Stack& stack) {
-  const Tensor given = argument(stack, op, 0).toTensor();
-  const auto dim = sharded_dim_named(given, argument(stack, op, 2));
-  const int64_t k = argument(stack, op, 1).toInt();
-  if (!dim || k < 1 || k > given.size(*dim) || !Pieces::of(given, *dim)) return false;
-  const std::vector<int64_t> counts = counts_of(*Pieces::of(given, *dim), k);
-  if (!worth_it(counts, given, *dim)) return false;
-  const Tensor self = reduced(given);
-  const Pieces pieces = *Pieces::of(self, *dim);
   const bool largest = argument(stack, op, 3).toBool();
-  const auto [own, rows] = at::topk(part_of(self), counts[pieces.here()], *dim, largest, true);
-  const Candidates all = gather(pieces, {own, rows + pieces.mine().begin}, counts);
-  const auto [values, which] = at::topk(all.values, k, *dim, largest, argument(stack, op, 4).toBool());
-  answer(op, stack, result_of(self, *dim, k, false, values));
-  stack.emplace_back(result_of(self, *dim, k, false, all.indices.gather(*dim, which)));
+  const auto best = best_of_pieces(op, stack, largest);
+  if (!best) return false;
+  const auto& [self, dim, k, all] = *best;
+  const auto [values, which] = at::topk(all.values, k, dim, largest, argument(stack, op, 4).toBool());
+  answer(op, stack, result_of(self, dim, k, false, values));
+  stack.emplace_back(result_of(self, dim, k, false, all.indices.gather(dim, which)));
   return true;
 }
 
 // kthvalue(self, k, dim, keepdim) -> values, indices: the k-th smallest is among the k smallest of each rank.
 bool pick_kth(const c10::OperatorHandle& op, Stack& stack) {
-  const Tensor given = argument(stack, op, 0).toTensor();
-  const auto dim = sharded_dim_named(given, argument(stack, op, 2));
-  const int64_t k = argument(stack, op, 1).toInt();
-  if (!dim || k < 1 || k > given.size(*dim) || !Pieces::of(given, *dim)) return false;
-  const std::vector<int64_t> counts = counts_of(*Pieces::of(given, *dim), k);
-  if (!worth_it(counts, given, *dim)) return false;
-  const Tensor self = reduced(given);
-  const Pieces pieces = *Pieces::of(self, *dim);
+  const auto best = best_of_pieces(op, stack, false);
+  if (!best) return false;
+  const auto& [self, dim, k, all] = *best;
   const bool keep = argument(stack, op, 3).toBool();
-  const auto [own, rows] = at::topk(part_of(self), counts[pieces.here()], *dim, false, true);
-  const Candidates all = gather(pieces, {own, rows + pieces.mine().begin}, counts);
-  const auto [values, which] = at::kthvalue(all.values, k, *dim, true);
-  answer(op, stack, result_of(self, *dim, 1, !keep, values));
-  stack.emplace_back(result_of(self, *dim, 1, !keep, all.indices.gather(*dim, which)));
+  const auto [values, which] = at::kthvalue(all.values, k, dim, true);
+  answer(op, stack, result_of(self, dim, 1, !keep, values));
+  stack.emplace_back(result_of(self, dim, 1, !keep, all.indices.gather(dim, which)));
   return true;
 }
 

@@ -74,7 +74,7 @@ bool write_own_rows(const c10::OperatorHandle& op, Stack& stack) {
   const Tensor self = reduced(given);
   const Pieces pieces = *Pieces::of(self, *dim);
   const Tensor rows = part_of(placed(index, spec->mesh, scatters ? others : whole));
-  Stack local(stack.end() - static_cast<int64_t>(op.schema().arguments().size()), stack.end());
+  Stack local = arguments_of(stack, op);
   local[0] = with_spare_row(part_of(self), *dim);
   local[2] = rows.sub(pieces.mine().begin).masked_fill(is_foreign(rows, pieces.mine()), pieces.mine().size());
   if (source) local[3] = part_of(placed(*source, spec->mesh, has_rows ? others : whole));
@@ -132,7 +132,7 @@ bool put_own_rows(const c10::OperatorHandle& op, Stack& stack) {
   for (size_t i = 0; i < list.size(); ++i) {
     local_indices.push_back(indices[i].defined() ? std::optional(indices[i]) : std::nullopt);
   }
-  Stack local(stack.end() - static_cast<int64_t>(op.schema().arguments().size()), stack.end());
+  Stack local = arguments_of(stack, op);
   local[0] = part;
   local[1] = local_indices;
   local[2] = part_of(placed(argument(stack, op, 2).toTensor(), spec->mesh, whole));
@@ -173,7 +173,7 @@ bool read_own_rows(const c10::OperatorHandle& op, Stack& stack) {
   const Tensor self = reduced(given);
   const Pieces pieces = *Pieces::of(self, *dim);
   const Tensor named = part_of(placed(index, spec->mesh, gathers ? others : whole));
-  Stack local(stack.end() - static_cast<int64_t>(op.schema().arguments().size()), stack.end());
+  Stack local = arguments_of(stack, op);
   local[0] = with_spare_row(part_of(self), *dim);
   local[2] = named.sub(pieces.mine().begin).masked_fill(is_foreign(named, pieces.mine()), pieces.mine().size());
   op.callBoxed(local);

@@ -150,11 +150,18 @@ Tensor Pieces::deal(const Tensor& part, const std::vector<int64_t>& gives, const
   check_exchange();
   int64_t total = 0;
   for (const int64_t n : takes) total += n;
-  Tensor out = at::zeros(with_rows(part, 0, total), part.options());
-  if (!mesh_.coordinate()) return out;
-  const int64_t width = width_of(part, 0);
-  all_to_all(group(), out.view(-1), part.contiguous().view(-1), times(takes, width), times(gives, width)).wait();
-  return out;
+  const Dims sizes = with_rows(part, 0, total);
+  if (!mesh_.coordinate()) return at::zeros(sizes, part.options());
+  return swapped(part.contiguous().view(-1), gives, takes, width_of(part, 0)).view(sizes);
+}
+
+Tensor Pieces::swapped(const Tensor& flat, const std::vector<int64_t>& gives, const std::vector<int64_t>& takes,
+                       int64_t width) const {
+  int64_t total = 0;
+  for (const int64_t n : takes) total += n;
+  Tensor received = at::empty({total * width}, flat.options());
+  all_to_all(group(), received, flat, times(takes, width), times(gives, width)).wait();
+  return received;
 }
 
 Placements Pieces::placements_for(Placements placements, const std::vector<int64_t>& sizes) const {
@@ -197,10 +204,7 @@ Tensor Pieces::exchange(const Tensor& part, const WantedRows& wanted) const {
     gives[p] = count_of(wanted[p], mine());
     takes[p] = count_of(wanted[here_], rows_[p]);
   }
-  int64_t total = 0;
-  for (const int64_t n : takes) total += n;
-  Tensor received = at::empty({total * width}, part.options());
-  all_to_all(group(), received, packed(blocks, part), times(takes, width), times(gives, width)).wait();
+  const Tensor received = swapped(packed(blocks, part), gives, takes, width);
   int64_t at = 0;
   for (size_t p = 0; p < count(); ++p) {
     int64_t to = 0;
@@ -245,10 +249,7 @@ Tensor Pieces::give_back(const Tensor& part, const WantedRows& wanted) const {
     gives[p] = count_of(wanted[here_], rows_[p]);
     takes[p] = count_of(wanted[p], mine());
   }
-  int64_t total = 0;
-  for (const int64_t n : takes) total += n;
-  Tensor received = at::empty({total * width}, part.options());
-  all_to_all(group(), received, packed(blocks, part), times(takes, width), times(gives, width)).wait();
+  const Tensor received = swapped(packed(blocks, part), gives, takes, width);
   int64_t at = 0;
   for (size_t p = 0; p < count(); ++p) {
     for (const Rows& range : wanted[p]) {

@@ -56,6 +56,9 @@ class Pieces {
  private:
   Pieces(const DeviceMesh& mesh, int64_t dim) : mesh_(mesh), dim_(dim) {}
   Group group() const;
+  // Rows of `width` elements: the first gives[0] of `flat` go to piece 0, and so on; takes[i] come from piece i.
+  at::Tensor swapped(const at::Tensor& flat, const std::vector<int64_t>& gives, const std::vector<int64_t>& takes,
+                     int64_t width) const;
   // Throws where data must not move by itself.
   void check_exchange() const;
   // Whether any piece wants a row that another has: the same answer on every rank.

@@ -14,6 +14,17 @@ inline const c10::IValue& argument(const torch::jit::Stack& stack, const c10::Op
   return stack[stack.size() - op.schema().arguments().size() + i];
 }
 
+/// A copy of the call's arguments, to be changed and called with.
+inline torch::jit::Stack arguments_of(const torch::jit::Stack& stack, const c10::OperatorHandle& op) {
+  return {stack.end() - static_cast<int64_t>(op.schema().arguments().size()), stack.end()};
+}
+
+/// Half precision is worked on in float, as torch's own kernels do.
+inline at::Tensor widened(const at::Tensor& tensor) {
+  const bool half = tensor.scalar_type() == c10::kHalf || tensor.scalar_type() == c10::kBFloat16;
+  return half ? tensor.to(c10::kFloat) : tensor;
+}
+
 inline std::optional<at::Tensor> optional_tensor(const c10::IValue& value) {
   return value.isTensor() && value.toTensor().defined() ? std::optional(value.toTensor()) : std::nullopt;
 }

@@ -23,7 +23,7 @@ using torch::jit::Stack;
 
 // The operator on this rank's rows.
 Stack on_part(const c10::OperatorHandle& op, const Stack& stack, const Tensor& part) {
-  Stack local(stack.end() - static_cast<int64_t>(op.schema().arguments().size()), stack.end());
+  Stack local = arguments_of(stack, op);
   local[0] = part;
   op.callBoxed(local);
   return local;

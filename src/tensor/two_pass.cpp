@@ -26,11 +26,6 @@ using torch::jit::Stack;
 
 bool is_log(const c10::OperatorHandle& op) { return op.operator_name().name.starts_with("aten::_log_softmax"); }
 
-// Half precision is worked on in float, as torch's own kernels do.
-Tensor widened(const Tensor& tensor) {
-  return tensor.scalar_type() == c10::kHalf || tensor.scalar_type() == c10::kBFloat16 ? tensor.to(c10::kFloat) : tensor;
-}
-
 }  // namespace
 
 // _softmax(self, dim, half_to_float) and _log_softmax.
