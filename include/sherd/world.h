@@ -61,6 +61,9 @@ class World {
   /// Tells the other ranks that this one cannot go on: their pending and later collectives with it fail with `message`.
   /// spawn() does this for an exception that leaves the rank's function, init() for one that leaves main.
   void fail(std::string_view message) const;
+  /// Lets go of every backend of this world's groups and joins their threads; later collectives on this rank fail. For
+  /// runtimes that end before the process does: a backend's thread must not come back to an interpreter that is gone.
+  void close() const;
 
   bool operator==(const World& other) const { return state_ == other.state_; }
   const std::shared_ptr<detail::WorldState>& state() const { return state_; }

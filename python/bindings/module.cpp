@@ -1,7 +1,10 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/version.h>
 
+#include <chrono>
+#include <exception>
 #include <stdexcept>
+#include <thread>
 
 #include "bindings.h"
 #include "sherd/blocking.h"
@@ -13,6 +16,26 @@ namespace {
 void* release_gil() { return PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr; }
 void take_gil(void* state) {
   if (state != nullptr) PyEval_RestoreThread(static_cast<PyThreadState*>(state));
+}
+
+bool interpreter_is_ending() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+std::terminate_handler earlier_terminate = nullptr;
+
+// A thread of a c10d backend that lets go of a Python tensor while the interpreter ends is made to exit by CPython before
+// 3.14, in the middle of a destructor: std::terminate, and a program that had succeeded ends with an abort. torch's own
+// DTensor does so too, for it keeps backends beyond destroy_process_group. As CPython 3.14 does, such a thread sleeps
+// here until the process is gone; not for ever, for somebody may wait for it.
+[[noreturn]] void let_the_interpreter_end() {
+  if (!std::current_exception() && interpreter_is_ending()) std::this_thread::sleep_for(std::chrono::seconds(10));
+  if (earlier_terminate != nullptr) earlier_terminate();
+  std::abort();
 }
 
 // The exceptions of sherd as Python's: the rooms without libtorch throw std::invalid_argument for bad input, the others
@@ -34,6 +57,7 @@ void translate(std::exception_ptr error) {
 PYBIND11_MODULE(_C, module) {
   using namespace sherd::python;
   sherd::set_blocking_hooks({release_gil, take_gil});
+  earlier_terminate = std::set_terminate(let_the_interpreter_end);
   py::register_local_exception_translator(translate);
   module.attr("torch_version") = TORCH_VERSION;
   bind_layout(module);

@@ -97,6 +97,7 @@ void bind_world(py::module_& module) {
           },
           py::arg("ranks") = py::none(), py::arg("backend") = "")
       .def("fail", &World::fail, py::arg("message"), ReleaseGil())
+      .def("close", &World::close, ReleaseGil())
       .def("use_backend",
            [](const World& self, const std::vector<int64_t>& ranks, const std::string& device,
               c10::intrusive_ptr<c10d::Backend> backend) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 import traceback
 from collections.abc import Callable
@@ -68,6 +69,8 @@ def init(*, backend: str = "", timeout: float | None = None, check: bool = False
         world = _C.init(backend, timeout, check)
     if world.size > 1:
         _tell_others_of_failure(world)
+    # A backend's thread that lets go of a tensor's Python object after the interpreter has ended would end the process.
+    atexit.register(world.close)
     return world
 
 

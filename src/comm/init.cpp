@@ -36,7 +36,7 @@ std::terminate_handler earlier_terminate = nullptr;
     world->link().post_failure(detail::message_of_current_exception());
     if (world->link().keeps_store) {
       // The others notice when the connections close. Closing may wait for a call under way: not in this thread.
-      std::thread([world] { world->close(); }).detach();
+      std::thread([world] { world->close(detail::kLeftByFailure); }).detach();
       world->link().wait_until_done();
     }
   }

@@ -62,12 +62,12 @@ std::shared_ptr<GroupState> WorldState::group(std::vector<int64_t> ranks, const 
 
 void WorldState::fail(const std::string& message) {
   link_->post_failure(message);
-  close();
+  close(kLeftByFailure);
 }
 
-void WorldState::close() {
+void WorldState::close(const char* reason) {
   const std::lock_guard lock(groups_mutex_);
-  for (auto& [key, group] : groups_) group->close("this rank left the group when it failed");
+  for (auto& [key, group] : groups_) group->close(reason);
 }
 
 }  // namespace detail
@@ -78,6 +78,7 @@ int World::local_rank() const { return state_->link().local_rank; }
 int World::local_size() const { return state_->link().local_size; }
 std::chrono::milliseconds World::timeout() const { return state_->link().timeout; }
 void World::fail(std::string_view message) const { state_->fail(std::string(message)); }
+void World::close() const { state_->close("this rank has closed its world"); }
 
 Group World::group() const {
   std::vector<int64_t> ranks(static_cast<size_t>(size()));

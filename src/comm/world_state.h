@@ -14,6 +14,8 @@ namespace sherd::detail {
 
 class DeviceMeshState;
 
+inline constexpr const char* kLeftByFailure = "this rank left the group when it failed";
+
 /// What a World points at: the link to the other ranks, and the groups and meshes made so far. Groups and meshes are
 /// made once for each structure, so that equal ones are one object.
 class WorldState {
@@ -24,8 +26,8 @@ class WorldState {
   std::shared_ptr<GroupState> group(std::vector<int64_t> ranks, const std::string& backend);
   /// Posts the failure and lets go of every backend.
   void fail(const std::string& message);
-  /// Lets go of every backend.
-  void close();
+  /// Lets go of every backend; later calls fail, saying `reason`.
+  void close(const char* reason);
 
   std::mutex mutex;                                                    // guards `meshes`, which device_mesh.cpp keeps
   std::map<std::string, std::weak_ptr<const DeviceMeshState>> meshes;  // weak: a mesh keeps its world alive

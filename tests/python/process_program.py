@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import pathlib
 import re
 import sys
 from collections.abc import Callable
@@ -105,6 +107,23 @@ def one_rank_fails() -> None:
     except dist.DistBackendError as error:
         assert "rank 2 failed" in str(error) and "LookupError: rank two is lost" in str(error), error
         print("told")
+
+
+def no_thread_outlives_python() -> None:
+    """A thread of a backend that lets go of a Python tensor after the interpreter has ended would abort the process."""
+
+    def threads_of_gloo() -> list[str]:
+        names = [path.read_text().strip() for path in pathlib.Path("/proc/self/task").glob("*/comm")]
+        return [name for name in names if name.startswith("pt_gloo")]
+
+    def tell() -> None:
+        print("threads left:", threads_of_gloo())
+
+    atexit.register(tell)  # before sherd's: called after it
+    dist.init_process_group("gloo")
+    x = sherd.distribute_tensor(WHOLE, mesh_of_four(), [Shard(0), Shard(1)])
+    assert x.sum().item() == 190
+    assert threads_of_gloo()
 
 
 if __name__ == "__main__":

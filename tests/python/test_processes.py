@@ -36,6 +36,11 @@ class Processes(unittest.TestCase):
     def test_mixing_is_refused(self) -> None:
         self.run_everywhere("mixing_is_refused")
 
+    def test_no_thread_outlives_python(self) -> None:
+        result = torchrun("no_thread_outlives_python")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertEqual(result.stdout.count("threads left: []"), 4, result.stdout)
+
     def test_the_others_learn_why_a_rank_failed(self) -> None:
         result = torchrun("one_rank_fails")
         self.assertNotEqual(result.returncode, 0)
