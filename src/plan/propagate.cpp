@@ -341,7 +341,8 @@ class Propagation {
   Redistribution move_of(size_t i) const {
     const InputTensor& input = inputs_[i];
     if (choice_.inputs[i] == input.placements || has_input(rule_.shape_only, i)) return {};
-    return plan_redistribution(mesh_, input.shape, input.element_size, input.placements, choice_.inputs[i]);
+    return plan_redistribution(mesh_, input.shape, input.element_size, input.placements, choice_.inputs[i],
+                               {.prefer = Prefer::simple});
   }
 
   int64_t cost(size_t i) const { return move_of(i).bytes; }

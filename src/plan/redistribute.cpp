@@ -3,172 +3,352 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <utility>
 
 namespace sherd::plan {
 namespace {
 
-int64_t overlap(const std::vector<Run>& a, const std::vector<Run>& b) {
-  int64_t rows = 0;
-  for (const Run& x : a) {
-    for (const Run& y : b) {
-      rows += std::max<int64_t>(0, std::min(x.offset + x.size, y.offset + y.size) - std::max(x.offset, y.offset));
-    }
+bool is_in(const std::vector<int64_t>& axes, int64_t axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+// The places whose parts are measured: all of a small mesh, the corners of a larger one. Cheap, and enough to compare
+// plans.
+std::vector<Dims> measured_places(const Mesh& mesh, int64_t exact_up_to) {
+  std::vector<Dims> places;
+  if (mesh.size() <= exact_up_to) {
+    for (int64_t i = 0; i < mesh.size(); ++i) places.push_back(mesh.coordinate_at(i));
+    return places;
   }
-  return rows;
-}
-
-int64_t rows_of(const std::vector<Run>& runs) {
-  int64_t rows = 0;
-  for (const Run& run : runs) rows += run.size;
-  return rows;
-}
-
-// The elements that the rank at `coordinate` holds under `to` and not under `from`.
-int64_t elements_received(const Layout& from, const Layout& to, const Dims& coordinate) {
-  int64_t wanted = 1;
-  int64_t held = 1;
-  for (int64_t d = 0; d < static_cast<int64_t>(from.shape.size()); ++d) {
-    const auto target = local_runs(to, d, coordinate);
-    wanted *= rows_of(target);
-    held *= overlap(local_runs(from, d, coordinate), target);
-  }
-  return wanted - held;
-}
-
-// The average over the mesh's corners: cheap, and enough to compare plans.
-int64_t bytes_received(const Layout& from, const Layout& to, int64_t element_size) {
-  const auto ndim = static_cast<size_t>(from.mesh.ndim());
-  int64_t total = 0;
-  const int64_t corners = int64_t{1} << std::min<size_t>(ndim, 4);
-  for (int64_t corner = 0; corner < corners; ++corner) {
-    Dims coordinate(ndim, 0);
+  const auto ndim = static_cast<size_t>(mesh.ndim());
+  for (int64_t corner = 0; corner < int64_t{1} << std::min<size_t>(ndim, 4); ++corner) {
+    Dims place(ndim, 0);
     for (size_t axis = 0; axis < ndim; ++axis) {
-      if ((corner >> std::min<size_t>(axis, 3) & 1) != 0)
-        coordinate[axis] = from.mesh.size(static_cast<int64_t>(axis)) - 1;
+      if ((corner >> std::min<size_t>(axis, 3) & 1) != 0) place[axis] = mesh.size(static_cast<int64_t>(axis)) - 1;
     }
-    total += elements_received(from, to, coordinate);
+    places.push_back(std::move(place));
   }
-  return total * element_size / corners;
+  return places;
 }
 
-bool is_sharded_right_of(const Placements& placements, size_t axis, int64_t dim) {
-  for (size_t i = axis + 1; i < placements.size(); ++i) {
-    if (sharded_dim(placements[i]) == dim) return true;
-  }
-  return false;
-}
+// How Partials are reduced on the way.
+enum class Reduction : uint8_t {
+  whole,           // all_reduce
+  scatter,         // reduce_scatter where the target is sharded, all_reduce elsewhere
+  share,           // reduce_scatter everywhere; what the target wants whole is gathered afterwards
+  share_replicas,  // the same, ranks that hold the same parts taking turns, too
+};
 
-// Cutting a Partial axis where it stands leaves every rank a part of what it has, unless an axis to its right cuts
-// the same dim: that one's cuts would move. Cuts chosen by the user count on the axes to their left.
-bool can_reduce_scatter(const Placements& now, size_t axis, const Placements& to) {
-  const int64_t dim = sharded_dim(to[axis]);
-  if (dim < 0 || is_sharded_right_of(now, axis, dim)) return false;
-  if (!std::holds_alternative<Ragged>(to[axis])) return true;
-  for (size_t i = 0; i < axis; ++i) {
-    if ((sharded_dim(to[i]) == dim || sharded_dim(now[i]) == dim) && now[i] != to[i]) return false;
-  }
-  return true;
-}
+struct Candidate {
+  Redistribution plan;
+  int64_t elements = 0;  // received at all measured places: exact where the plan's bytes are an average
 
-class Planner {
+  bool has_fewer(const Candidate& other) const {
+    return elements != other.elements ? elements < other.elements : plan.messages < other.plan.messages;
+  }
+};
+
+// Builds one plan, step by step.
+class Draft {
  public:
-  Planner(const Mesh& mesh, const Dims& shape, int64_t element_size, const Placements& from, const Placements& to)
-      : mesh_(mesh), shape_(shape), element_size_(element_size), now_(from), to_(to) {}
+  Draft(const Mesh& mesh, const Dims& shape, int64_t element_size, const Placements& from, const Placements& to,
+        const std::vector<Dims>& places)
+      : mesh_(mesh),
+        element_size_(element_size),
+        to_(to),
+        goal_(to),
+        places_(places),
+        held_(mesh, shape, from),
+        wanted_{mesh, shape, {}} {
+    for (size_t axis = 0; axis < to.size(); ++axis) {
+      if (!is_partial(to[axis])) continue;
+      goal_[axis] = from[axis] == to[axis] ? to[axis] : Placement(Replicate());
+    }
+    wanted_.placements = goal_;
+  }
 
-  Redistribution plan() {
-    reduce();
-    move();
-    keep_one();
-    for (const Step& step : result_.steps) result_.bytes += step.bytes;
-    return std::move(result_);
+  bool has_reductions() const { return !reduced_axes(false).empty(); }
+
+  // Whether several axes change, so that moving one after the other differs from moving all at once.
+  std::vector<int64_t> changed_axes() const {
+    std::vector<int64_t> changed;
+    for (size_t axis = 0; axis < goal_.size(); ++axis) {
+      if (held_.placements()[axis] != goal_[axis]) changed.push_back(static_cast<int64_t>(axis));
+    }
+    return changed;
+  }
+
+  Candidate plan(Reduction how) {
+    if (has_reductions()) {
+      slice();
+      reduce(how);
+    }
+    move(goal_);
+    return finish();
+  }
+
+  // Moves one axis after the other, in this order. Nothing where a stop on the way cannot be.
+  std::optional<Candidate> plan_by_axes(const std::vector<int64_t>& order) {
+    Placements next = held_.placements();
+    for (const int64_t axis : order) {
+      next[static_cast<size_t>(axis)] = goal_[static_cast<size_t>(axis)];
+      if (!are_placements(next)) return std::nullopt;
+      move(next);
+    }
+    return finish();
+  }
+
+  // Makes the axes that change whole, one after the other, and cuts what is there: the fewest messages.
+  std::optional<Candidate> plan_by_gathering(const std::vector<int64_t>& axes) {
+    Placements next = held_.placements();
+    for (size_t i = axes.size(); i-- > 0;) {  // an axis to the right cuts what those to its left have left
+      Placement& p = next[static_cast<size_t>(axes[i])];
+      if (!is_shard(p)) continue;
+      p = Replicate();
+      if (!are_placements(next)) return std::nullopt;
+      move(next);
+    }
+    move(goal_);
+    return finish();
   }
 
  private:
-  Layout layout(const Placements& placements) const { return {mesh_, shape_, placements}; }
+  const Placements& now() const { return held_.placements(); }
+  const Dims& shape() const { return held_.layout().shape; }
 
-  int64_t local_bytes() const {
-    const Dims first(static_cast<size_t>(mesh_.ndim()), 0);
-    return numel(local_shape(layout(now_), first)) * element_size_;
+  void add(Action action, std::vector<int64_t> axes, int64_t elements = 0, int64_t messages = 0) {
+    const int64_t bytes = elements * element_size_ / static_cast<int64_t>(places_.size());
+    elements_ += elements;
+    result_.steps.push_back({action, std::move(axes), held_.placements(), held_.cut(), bytes, messages});
   }
 
-  void add(Action action, std::vector<int64_t> axes, int64_t bytes) {
-    result_.steps.push_back({action, std::move(axes), now_, bytes});
+  int64_t ranks_along(const std::vector<int64_t>& axes) const {
+    int64_t n = 1;
+    for (const int64_t axis : axes) n *= mesh_.size(axis);
+    return n;
   }
 
-  void reduce() {
-    for (size_t axis = 0; axis < now_.size(); ++axis) {
-      if (!is_partial(now_[axis]) || now_[axis] == to_[axis]) continue;
-      const auto number = static_cast<int64_t>(axis);
-      const int64_t n = mesh_.size(number);
-      const int64_t bytes = local_bytes() * (n - 1) / n;
-      if (can_reduce_scatter(now_, axis, to_)) {
-        now_[axis] = to_[axis];
-        add(Action::reduce_scatter, {number}, bytes);
-      } else {
-        now_[axis] = Replicate();
-        add(Action::all_reduce, {number}, 2 * bytes);
-      }
-    }
-  }
-
-  // What is sharded now becomes what is sharded in the end, in one step.
-  void move() {
-    Placements target = to_;
-    for (size_t axis = 0; axis < target.size(); ++axis) {
-      if (is_partial(target[axis])) target[axis] = now_[axis] == to_[axis] ? now_[axis] : Placement(Replicate());
-    }
-    if (target == now_) return;
-    std::vector<int64_t> senders;
-    std::vector<int64_t> changed;
-    for (const size_t axis : affected(target)) {
-      changed.push_back(static_cast<int64_t>(axis));
-      if (is_shard(now_[axis]) && mesh_.size(static_cast<int64_t>(axis)) > 1) {
-        senders.push_back(static_cast<int64_t>(axis));
-      }
-    }
-    const Layout before = layout(now_);
-    now_ = target;
-    if (senders.empty()) {
-      add(Action::slice, std::move(changed), 0);
-    } else {
-      add(Action::exchange, std::move(senders), bytes_received(before, layout(target), element_size_));
-    }
-  }
-
-  // The axes whose boxes change: those with another placement, and those that cut a dim which such an axis cuts.
-  std::vector<size_t> affected(const Placements& target) const {
-    std::vector<bool> touched(shape_.size(), false);
-    for (size_t axis = 0; axis < now_.size(); ++axis) {
-      if (now_[axis] == target[axis]) continue;
-      for (const Placement* p : {&now_[axis], &target[axis]}) {
-        if (is_shard(*p)) touched[static_cast<size_t>(sharded_dim(*p))] = true;
-      }
-    }
-    std::vector<size_t> axes;
-    for (size_t axis = 0; axis < now_.size(); ++axis) {
-      const auto touches = [&](const Placement& p) {
-        return is_shard(p) && touched[static_cast<size_t>(sharded_dim(p))];
-      };
-      if (now_[axis] != target[axis] || touches(now_[axis])) axes.push_back(axis);
+  // The Partials that must go; those whose axis the target shards, or all.
+  std::vector<int64_t> reduced_axes(bool sharded_in_the_end) const {
+    std::vector<int64_t> axes;
+    for (size_t axis = 0; axis < now().size(); ++axis) {
+      if (!is_partial(now()[axis]) || now()[axis] == to_[axis]) continue;
+      if (!sharded_in_the_end || is_shard(goal_[axis])) axes.push_back(static_cast<int64_t>(axis));
     }
     return axes;
   }
 
-  void keep_one() {
-    for (size_t axis = 0; axis < now_.size(); ++axis) {
-      if (now_[axis] == to_[axis]) continue;
-      now_[axis] = to_[axis];
-      add(Action::keep_one, {static_cast<int64_t>(axis)}, 0);
+  // Of these axes, the first and those that are reduced as it is: one call can serve them.
+  std::vector<int64_t> of_one_kind(std::vector<int64_t> axes) const {
+    const Placement first = now()[static_cast<size_t>(axes.front())];
+    std::erase_if(axes, [&](int64_t axis) { return now()[static_cast<size_t>(axis)] != first; });
+    return axes;
+  }
+
+  int64_t total(const Held& held) const {
+    int64_t elements = 0;
+    for (const Dims& place : places_) elements += numel(held.grid(place));
+    return elements;
+  }
+
+  // True where a rank that keeps the target's rows along `axes` holds what a placement list says: all axes that cut the
+  // same dims are as in the target, those that stay being to the left.
+  bool is_plain(const std::vector<int64_t>& axes) const {
+    for (const int64_t axis : axes) {
+      const int64_t dim = sharded_dim(goal_[static_cast<size_t>(axis)]);
+      for (size_t other = 0; other < goal_.size(); ++other) {
+        if (is_in(axes, static_cast<int64_t>(other))) continue;
+        if (sharded_dim(now()[other]) != dim && sharded_dim(goal_[other]) != dim) continue;
+        if (now()[other] != goal_[other] || static_cast<int64_t>(other) > axis) return false;
+      }
+    }
+    return held_.cut().empty();
+  }
+
+  // What is held now, with the target's rows along these axes kept; Partials among them are no more.
+  void keep_rows(const std::vector<int64_t>& axes, const std::vector<int64_t>& sharers) {
+    Placements after = now();
+    for (const auto* list : {&axes, &sharers}) {
+      for (const int64_t axis : *list) after[static_cast<size_t>(axis)] = Replicate();
+    }
+    if (sharers.empty() && is_plain(axes)) {
+      for (const int64_t axis : axes) after[static_cast<size_t>(axis)] = goal_[static_cast<size_t>(axis)];
+      held_.become(std::move(after));
+      return;
+    }
+    Cut cut = held_.cut();
+    cut.target = goal_;
+    cut.axes.insert(cut.axes.end(), axes.begin(), axes.end());
+    cut.sharers.insert(cut.sharers.end(), sharers.begin(), sharers.end());
+    if (cut.dim < 0 && !sharers.empty()) {
+      held_.become(after, cut.axes.empty() ? Cut{} : Cut{goal_, cut.axes, {}, -1});
+      const Dims sizes = shape_of(held_.grid(Dims(now().size(), 0)));
+      cut.dim = std::max_element(sizes.begin(), sizes.end()) - sizes.begin();
+    }
+    held_.become(std::move(after), std::move(cut));
+  }
+
+  // Where the target cuts what is whole now, every rank keeps its part before anything is reduced.
+  void slice() {
+    std::vector<int64_t> axes;
+    for (size_t axis = 0; axis < now().size(); ++axis) {
+      if (is_replicate(now()[axis]) && is_shard(goal_[axis])) axes.push_back(static_cast<int64_t>(axis));
+    }
+    if (axes.empty()) return;
+    keep_rows(axes, {});
+    add(Action::slice, std::move(axes));
+  }
+
+  void reduce(Reduction how) {
+    bool replicas = how == Reduction::share_replicas;
+    while (true) {
+      std::vector<int64_t> axes = reduced_axes(how == Reduction::scatter);
+      if (axes.empty()) break;
+      axes = of_one_kind(std::move(axes));
+      if (how == Reduction::whole) {
+        all_reduce(std::move(axes));
+      } else {
+        reduce_scatter(std::move(axes), std::exchange(replicas, false));
+      }
+    }
+    if (how == Reduction::scatter) reduce(Reduction::whole);
+  }
+
+  void all_reduce(std::vector<int64_t> axes) {
+    const int64_t others = ranks_along(axes) - 1;
+    Placements after = now();
+    for (const int64_t axis : axes) after[static_cast<size_t>(axis)] = Replicate();
+    held_.become(std::move(after), Cut(held_.cut()));
+    const int64_t elements = 2 * total(held_) * others / (others + 1);
+    add(Action::all_reduce, std::move(axes), elements, 2 * others);
+  }
+
+  void reduce_scatter(std::vector<int64_t> axes, bool replicas) {
+    std::vector<int64_t> kept;
+    std::vector<int64_t> sharers;
+    if (replicas) {
+      sharers = replica_axes();
+      // They keep their share before anything is reduced.
+      keep_rows({}, sharers);
+      add(Action::slice, sharers);
+      sharers.clear();
+    }
+    for (const int64_t axis : axes) (is_shard(goal_[static_cast<size_t>(axis)]) ? kept : sharers).push_back(axis);
+    const int64_t others = ranks_along(axes) - 1;
+    keep_rows(kept, sharers);
+    add(Action::reduce_scatter, std::move(axes), others * total(held_), others);
+  }
+
+ public:
+  // The axes whose ranks hold the same and want the same.
+  std::vector<int64_t> replica_axes() const {
+    std::vector<int64_t> axes;
+    for (size_t axis = 0; axis < now().size(); ++axis) {
+      const auto number = static_cast<int64_t>(axis);
+      if (is_replicate(now()[axis]) && is_replicate(goal_[axis]) && mesh_.size(number) > 1) axes.push_back(number);
+    }
+    return axes;
+  }
+
+ private:
+  // What is sharded now becomes what is sharded in the end, in one step.
+  void move(const Placements& target) {
+    if (target == now() && held_.cut().empty()) return;
+    const std::vector<int64_t> axes = affected(target);
+    std::vector<int64_t> senders;
+    for (const int64_t axis : axes) {
+      const bool cut = is_in(held_.cut().axes, axis) || is_in(held_.cut().sharers, axis);
+      if ((cut || is_shard(now()[static_cast<size_t>(axis)])) && mesh_.size(axis) > 1) senders.push_back(axis);
+    }
+    wanted_.placements = target;
+    int64_t missing = 0;
+    for (const Dims& place : places_) {
+      if (senders.empty()) break;
+      const RunGrid wanted = grid_of(wanted_, place);
+      missing += numel(wanted) - overlap(held_.grid(place), wanted);
+    }
+    held_.become(target);
+    if (senders.empty()) {
+      add(Action::slice, axes);
+    } else {
+      const int64_t others = ranks_along(senders) - 1;
+      add(Action::exchange, std::move(senders), missing, others);
     }
   }
 
+  // The axes whose parts change: those with another placement, and those that cut a dim which such an axis cuts.
+  std::vector<int64_t> affected(const Placements& target) const {
+    std::vector<bool> touched(shape().size(), false);
+    const auto touch = [&](const Placement& p) {
+      if (is_shard(p)) touched[static_cast<size_t>(sharded_dim(p))] = true;
+    };
+    const Cut& cut = held_.cut();
+    const auto changes = [&](size_t axis) {
+      const auto number = static_cast<int64_t>(axis);
+      return now()[axis] != target[axis] || is_in(cut.axes, number) || is_in(cut.sharers, number);
+    };
+    for (size_t axis = 0; axis < now().size(); ++axis) {
+      if (!changes(axis)) continue;
+      touch(now()[axis]);
+      touch(target[axis]);
+    }
+    if (cut.dim >= 0) touched[static_cast<size_t>(cut.dim)] = true;
+    std::vector<int64_t> axes;
+    for (size_t axis = 0; axis < now().size(); ++axis) {
+      const Placement& p = now()[axis];
+      const bool cuts_touched = is_shard(p) && touched[static_cast<size_t>(sharded_dim(p))];
+      if (changes(axis) || cuts_touched) axes.push_back(static_cast<int64_t>(axis));
+    }
+    return axes;
+  }
+
+  bool are_placements(const Placements& placements) const {
+    const bool ragged = std::any_of(placements.begin(), placements.end(),
+                                    [](const Placement& p) { return std::holds_alternative<Ragged>(p); });
+    if (!ragged) return true;
+    try {
+      checked_placements("", mesh_, shape(), placements);
+      return true;
+    } catch (const std::invalid_argument&) {
+      return false;
+    }
+  }
+
+  Candidate finish() {
+    for (size_t axis = 0; axis < now().size(); ++axis) {
+      if (now()[axis] == to_[axis]) continue;
+      Placements after = now();
+      after[axis] = to_[axis];
+      held_.become(std::move(after));
+      add(Action::keep_one, {static_cast<int64_t>(axis)});
+    }
+    for (const Step& step : result_.steps) {
+      result_.bytes += step.bytes;
+      result_.messages += step.messages;
+    }
+    result_.fewest_bytes = result_.bytes;
+    result_.its_messages = result_.messages;
+    return {std::move(result_), elements_};
+  }
+
   const Mesh& mesh_;
-  const Dims& shape_;
   const int64_t element_size_;
-  Placements now_;
   const Placements& to_;
+  Placements goal_;  // without the Partials that are made in the end
+  const std::vector<Dims>& places_;
+  Held held_;
+  Layout wanted_;
   Redistribution result_;
+  int64_t elements_ = 0;
 };
+
+double seconds(const Redistribution& plan, const CostModel& costs) {
+  double total = 0;
+  for (const Step& step : plan.steps) total += costs.seconds(step.messages, step.bytes);
+  return total;
+}
 
 const char* name_of(Action action) {
   switch (action) {
@@ -189,8 +369,43 @@ const char* name_of(Action action) {
 }  // namespace
 
 Redistribution plan_redistribution(const Mesh& mesh, const Dims& shape, int64_t element_size, const Placements& from,
-                                   const Placements& to) {
-  return Planner(mesh, shape, element_size, from, to).plan();
+                                   const Placements& to, const PlanOptions& options) {
+  const std::vector<Dims> places = measured_places(mesh, options.prefer == Prefer::simple ? 4 : 16);
+  const auto draft = [&] { return Draft(mesh, shape, element_size, from, to, places); };
+  const Draft first = draft();
+  if (options.prefer == Prefer::simple) return draft().plan(Reduction::scatter).plan;
+  std::vector<Candidate> plans;
+  plans.push_back(draft().plan(Reduction::scatter));
+  if (first.has_reductions()) {
+    plans.push_back(draft().plan(Reduction::whole));
+    if (!shape.empty()) {
+      plans.push_back(draft().plan(Reduction::share));
+      if (!first.replica_axes().empty()) plans.push_back(draft().plan(Reduction::share_replicas));
+    }
+  }
+  const Candidate* best = &plans.front();
+  for (const Candidate& candidate : plans) {
+    if (candidate.has_fewer(*best)) best = &candidate;
+  }
+  const bool small = sherd::numel(shape) * element_size < kSmallTensor;
+  if (options.prefer == Prefer::bytes || (options.prefer == Prefer::automatic && !small)) return best->plan;
+  const int64_t fewest_bytes = best->plan.bytes;
+  const int64_t its_messages = best->plan.messages;
+  std::vector<int64_t> order = first.changed_axes();
+  if (!first.has_reductions() && order.size() > 1 && order.size() <= 4) {
+    if (auto plan = draft().plan_by_gathering(order)) plans.push_back(std::move(*plan));
+    do {
+      if (auto plan = draft().plan_by_axes(order)) plans.push_back(std::move(*plan));
+    } while (std::next_permutation(order.begin(), order.end()));
+  }
+  best = &plans.front();
+  for (const Candidate& candidate : plans) {
+    if (seconds(candidate.plan, options.costs) < seconds(best->plan, options.costs)) best = &candidate;
+  }
+  Redistribution result = best->plan;
+  result.fewest_bytes = fewest_bytes;
+  result.its_messages = its_messages;
+  return result;
 }
 
 std::string bytes_text(int64_t bytes) {
@@ -216,6 +431,10 @@ std::string to_string(const Redistribution& plan, const Mesh& mesh) {
     if (!text.empty()) text += ", ";
     text += to_string(step, mesh);
     if (step.bytes > 0) text += " " + bytes_text(step.bytes);
+  }
+  if (plan.bytes > plan.fewest_bytes) {
+    text += fmt::format("; {} more than the fewest, for {} messages instead of {}",
+                        bytes_text(plan.bytes - plan.fewest_bytes), plan.messages, plan.its_messages);
   }
   return text.empty() ? "nothing to do" : text;
 }

@@ -6,13 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "plan/cost.h"
+#include "plan/held.h"
 #include "sherd/layout.h"
 
 namespace sherd::plan {
 
 enum class Action : uint8_t {
-  all_reduce,      // Partial on `axis` becomes whole
-  reduce_scatter,  // Partial on `axis` becomes sharded there
+  all_reduce,      // Partial on `axes` becomes whole
+  reduce_scatter,  // Partial on `axes` is reduced, each rank along them getting some rows of the result
   exchange,        // ranks along `axes` send each other the parts of boxes that change hands
   slice,           // every rank keeps a part of what it has
   keep_one,        // whole on `axis` becomes Partial: the first rank keeps the value, the others the neutral element
@@ -20,19 +22,41 @@ enum class Action : uint8_t {
 
 struct Step {
   Action action = Action::slice;
-  std::vector<int64_t> axes;  // mesh axes concerned, ascending; one but for exchange and slice
+  std::vector<int64_t> axes;  // mesh axes whose ranks talk; for slice and keep_one, those concerned
   Placements after;
-  int64_t bytes = 0;  // received by a rank, on average over the corners of the mesh
+  Cut cut;               // of `after`
+  int64_t bytes = 0;     // received by a rank, on average
+  int64_t messages = 0;  // sent by a rank at most
 };
 
 struct Redistribution {
   std::vector<Step> steps;
   int64_t bytes = 0;
+  int64_t messages = 0;
+  // Where messages were worth more than bytes: what the plan with the fewest bytes would need.
+  int64_t fewest_bytes = 0;
+  int64_t its_messages = 0;
+};
+
+enum class Prefer : uint8_t {
+  automatic,  // bytes; latency for tensors under kSmallTensor
+  bytes,      // the fewest bytes, then the fewest messages
+  latency,    // the least time by the cost model
+  simple,     // one step after the other, nothing compared: for weighing many moves of which few are made
+};
+inline constexpr int64_t kSmallTensor = 64 * 1024;
+
+struct PlanOptions {
+  Prefer prefer = Prefer::automatic;
+  CostModel costs = {};
 };
 
 /// `from` and `to` are checked placements of a tensor of `shape` on `mesh`.
+///
+/// With Prefer::bytes no plan moves less: every element of a Partial is reduced once, at a rank that wants it where one
+/// of those that have it does, and every rank receives just what it wants and does not have.
 Redistribution plan_redistribution(const Mesh& mesh, const Dims& shape, int64_t element_size, const Placements& from,
-                                   const Placements& to);
+                                   const Placements& to, const PlanOptions& options = {});
 
 /// "all_reduce@tp".
 std::string to_string(const Step& step, const Mesh& mesh);

@@ -41,7 +41,7 @@ Tensor scatter_axis(const Tensor& whole, const DeviceMesh& mesh, const Layout& b
                     int64_t axis, int source) {
   const Dims& here = *mesh.coordinate();
   const Group group = mesh.group(axis);
-  const detail::RunGrid held = detail::grid_of(before, here);
+  const plan::RunGrid held = plan::grid_of(before, here);
   Tensor in;
   std::vector<int64_t> numels;
   if (group.rank() == source) {
@@ -50,9 +50,9 @@ Tensor scatter_axis(const Tensor& whole, const DeviceMesh& mesh, const Layout& b
     for (int64_t i = 0; i < mesh.size(axis); ++i) {
       Dims there = here;
       there[static_cast<size_t>(axis)] = i;
-      const detail::RunGrid rows = detail::grid_of(after, there);
-      const int64_t count = detail::numel(rows);
-      if (count > 0) in.narrow(0, at, count).view(detail::shape_of(rows)).copy_(detail::take(whole, held, rows));
+      const plan::RunGrid rows = plan::grid_of(after, there);
+      const int64_t count = plan::numel(rows);
+      if (count > 0) in.narrow(0, at, count).view(plan::shape_of(rows)).copy_(detail::take(whole, held, rows));
       numels.push_back(count);
       at += count;
     }

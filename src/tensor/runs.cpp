@@ -44,41 +44,6 @@ void put_from(const at::Tensor& local, const std::vector<RunList>& places, size_
 
 }  // namespace
 
-RunGrid grid_of(const Layout& layout, const Dims& coordinate) {
-  RunGrid grid;
-  for (int64_t d = 0; d < static_cast<int64_t>(layout.shape.size()); ++d) {
-    grid.push_back(local_runs(layout, d, coordinate));
-  }
-  return grid;
-}
-
-RunGrid intersect(const RunGrid& a, const RunGrid& b) {
-  RunGrid grid(a.size());
-  for (size_t d = 0; d < a.size(); ++d) {
-    for (const Run& x : a[d]) {
-      for (const Run& y : b[d]) {
-        const int64_t begin = std::max(x.offset, y.offset);
-        const int64_t end = std::min(x.offset + x.size, y.offset + y.size);
-        if (begin < end) grid[d].push_back({begin, end - begin});
-      }
-    }
-    std::sort(grid[d].begin(), grid[d].end(), [](const Run& x, const Run& y) { return x.offset < y.offset; });
-  }
-  return grid;
-}
-
-Dims shape_of(const RunGrid& grid) {
-  Dims shape;
-  for (const RunList& list : grid) {
-    int64_t rows = 0;
-    for (const Run& run : list) rows += run.size;
-    shape.push_back(rows);
-  }
-  return shape;
-}
-
-int64_t numel(const RunGrid& grid) { return sherd::numel(shape_of(grid)); }
-
 at::Tensor take(const at::Tensor& local, const RunGrid& held, const RunGrid& rows) {
   at::Tensor part = local;
   for (size_t d = 0; d < rows.size(); ++d) {

@@ -1,0 +1,41 @@
+#pragma once
+// What the ranks of a mesh hold between two steps of a redistribution: a placement list, or a placement list of which
+// each rank has kept only some rows.
+
+#include <vector>
+
+#include "plan/grid.h"
+#include "sherd/layout.h"
+
+namespace sherd::plan {
+
+/// Of what a rank holds it keeps the rows that `target` gives to its place along `axes`, wherever it stands along the
+/// others; and of these, its share along the `sharers`, cut evenly in dim `dim`. Neither where the lists are empty.
+struct Cut {
+  Placements target;
+  std::vector<int64_t> axes;
+  std::vector<int64_t> sharers;
+  int64_t dim = -1;
+  bool empty() const { return axes.empty() && sharers.empty(); }
+  bool operator==(const Cut&) const = default;
+};
+
+class Held {
+ public:
+  Held(const Mesh& mesh, const Dims& shape, Placements placements) : layout_{mesh, shape, std::move(placements)} {}
+
+  const Layout& layout() const { return layout_; }
+  const Placements& placements() const { return layout_.placements; }
+  const Cut& cut() const { return cut_; }
+  void become(Placements placements, Cut cut = {});
+
+  /// The rows of the rank at `coordinate`, in the order of its local tensor.
+  RunGrid grid(const Dims& coordinate) const;
+
+ private:
+  Layout layout_;
+  Cut cut_;
+  Layout target_;  // of the cut
+};
+
+}  // namespace sherd::plan
