@@ -5,6 +5,8 @@ sherd_test(ops_test LABEL property LINK sherd TIMEOUT 600 SOURCES property/ops_t
 sherd_test(audit_test LABEL property LINK sherd TIMEOUT 120 SOURCES property/audit_test.cpp ${sherd_op_samples})
 sherd_test(redistribute_test LABEL property LINK sherd TIMEOUT 300
   SOURCES property/redistribute_test.cpp property/distribute_any.cpp)
+sherd_test(moving_test LABEL property LINK sherd TIMEOUT 300
+  SOURCES property/moving_test.cpp property/distribute_any.cpp)
 sherd_test(modules_test LABEL property LINK sherd SOURCES property/modules_test.cpp)
 sherd_test(register_rule_test LABEL unit LINK sherd SOURCES unit/tensor/register_rule_test.cpp)
 sherd_test(dtensor_test LABEL unit LINK sherd SOURCES unit/tensor/dtensor_test.cpp)

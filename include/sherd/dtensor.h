@@ -16,6 +16,7 @@
 #include "sherd/device_mesh.h"
 #include "sherd/layout.h"
 #include "sherd/placement.h"
+#include "sherd/redistribute.h"
 
 namespace sherd {
 
@@ -55,9 +56,6 @@ at::Tensor from_local(const at::Tensor& local, const DeviceMesh& mesh, Placement
 /// This rank's part, not copied. Differentiable; `grad_placements` says what the gradient of the parts means
 /// (default: the tensor's placements, with Partial as Replicate).
 at::Tensor to_local(const at::Tensor& tensor, const std::optional<Placements>& grad_placements = {});
-
-/// The same values in other places. Differentiable any number of times; the gradient goes back to the old placements.
-at::Tensor redistribute(const at::Tensor& tensor, Placements placements);
 
 /// redistribute for DTensors, the tensor itself otherwise: for modules that also run undistributed.
 at::Tensor constrain(const at::Tensor& tensor, Placements placements);

@@ -46,6 +46,8 @@ class World {
   int local_rank() const;
   int local_size() const;
   std::chrono::milliseconds timeout() const;
+  /// WorldOptions::check: whether calls are compared between the ranks.
+  bool checks_calls() const;
 
   /// All ranks.
   Group group() const;

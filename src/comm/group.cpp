@@ -19,8 +19,9 @@
 namespace sherd {
 namespace detail {
 
-GroupState::GroupState(std::shared_ptr<const Link> link, std::vector<int64_t> ranks, BackendConfig config)
-    : link_(std::move(link)), ranks_(std::move(ranks)), config_(std::move(config)) {
+GroupState::GroupState(std::shared_ptr<const Link> link, std::vector<int64_t> ranks, BackendConfig config,
+                       std::string lane)
+    : link_(std::move(link)), ranks_(std::move(ranks)), config_(std::move(config)), lane_(std::move(lane)) {
   const auto me = std::find(ranks_.begin(), ranks_.end(), link_->rank);
   if (me != ranks_.end()) rank_ = static_cast<int>(me - ranks_.begin());
   name_ = (ranks_.size() == 1 ? "rank " : "ranks ") + rank_list(ranks_);
@@ -52,7 +53,7 @@ c10::intrusive_ptr<c10d::Backend> GroupState::make(c10::DeviceType device, const
   if (backend == "fake") return c10::make_intrusive<LocalBackend>(rank_, size());
   // Members agree on this name without talking: it follows from who they are and what they use.
   const std::string key =
-      "sherd/group/" + config_.text() + "/" + c10::DeviceTypeName(device, true) + "/" + rank_list(ranks_);
+      "sherd/group/" + lane_ + config_.text() + "/" + c10::DeviceTypeName(device, true) + "/" + rank_list(ranks_);
   if (backend == "threads") {
     if (!link_->hubs) {
       throw_comm_error(ErrorText(operation, "the ranks of this world are no threads of one process")
@@ -84,6 +85,17 @@ void GroupState::set_backend(c10::DeviceType device, c10::intrusive_ptr<c10d::Ba
   transports_[device] = std::move(backend);
 }
 
+std::shared_ptr<GroupState> GroupState::in_background(const std::shared_ptr<GroupState>& group) {
+  if (group->config_.text().empty()) return group;
+  const std::lock_guard lock(group->background_mutex_);
+  if (!group->in_background_) {
+    group->in_background_ =
+        std::make_shared<GroupState>(group->link_, group->ranks_, group->config_, "background/" + group->lane_);
+    group->in_background_->closed_ = group->closed_;
+  }
+  return group->in_background_;
+}
+
 void GroupState::send_to_self(const at::Tensor& tensor, int tag) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   Mailbox& box = own_mail_[tag];
@@ -104,6 +116,10 @@ void GroupState::receive_from_self(const at::Tensor& tensor, int tag, uint64_t t
 
 void GroupState::close(const char* reason) {
   if (closed_ == nullptr) closed_ = reason;
+  {
+    const std::lock_guard lock(background_mutex_);
+    if (in_background_) in_background_->close(reason);
+  }
   if (under_way_.use_count() > 1) return;  // the backend's destructor would wait for them
   checked_.clear();
   transports_.clear();
@@ -129,6 +145,8 @@ Group Group::from_backend(c10::intrusive_ptr<c10d::Backend> backend, std::vector
   state->set_backend(device, std::move(backend));
   return Group(std::move(state));
 }
+
+Group Group::in_background() const { return Group(detail::GroupState::in_background(state_)); }
 
 int Group::rank() const { return state_->rank(); }
 int Group::size() const { return state_->size(); }

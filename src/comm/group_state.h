@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
@@ -14,7 +15,9 @@ namespace sherd::detail {
 /// What a Group points at: its members, and the backends made for it so far.
 class GroupState {
  public:
-  GroupState(std::shared_ptr<const Link> link, std::vector<int64_t> ranks, BackendConfig config);
+  /// Groups of the same ranks in another `lane` talk past each other.
+  GroupState(std::shared_ptr<const Link> link, std::vector<int64_t> ranks, BackendConfig config,
+             std::string lane = {});
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(ranks_.size()); }
@@ -34,6 +37,10 @@ class GroupState {
   void send_to_self(const at::Tensor& tensor, int tag);
   uint64_t take_turn(int tag) { return own_mail_[tag].turns++; }
   void receive_from_self(const at::Tensor& tensor, int tag, uint64_t turn);
+
+  /// A group of the same ranks for calls that are made while this one's are; made on the first call. This group itself
+  /// where it has no other backends than those it was made from.
+  static std::shared_ptr<GroupState> in_background(const std::shared_ptr<GroupState>& group);
 
   /// Lets go of the backends: what the other ranks wait for on them ends with an error. Later calls fail, saying
   /// `reason`. A backend with calls under way stays until they end.
@@ -58,6 +65,9 @@ class GroupState {
   std::vector<int64_t> ranks_;
   int rank_ = -1;
   BackendConfig config_;
+  std::string lane_;
+  std::mutex background_mutex_;  // the thread that uses it asks for it, this rank's own closes it
+  std::shared_ptr<GroupState> in_background_;
   std::string name_;
   std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>> transports_;
   std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>> checked_;  // the same, wrapped

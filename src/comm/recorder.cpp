@@ -38,6 +38,10 @@ void detail::record(const Group& group, Collective kind, const at::Tensor& in, i
   this_threads_recorder->add(std::move(call));
 }
 
+void detail::record(CollectiveCall call) {
+  if (this_threads_recorder != nullptr) this_threads_recorder->add(std::move(call));
+}
+
 CommRecorder::CommRecorder() : outer_(std::exchange(this_threads_recorder, this)) {}
 CommRecorder::~CommRecorder() { this_threads_recorder = outer_; }
 

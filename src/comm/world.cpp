@@ -76,6 +76,7 @@ int World::rank() const { return state_->link().rank; }
 int World::size() const { return state_->link().size; }
 int World::local_rank() const { return state_->link().local_rank; }
 int World::local_size() const { return state_->link().local_size; }
+bool World::checks_calls() const { return state_->link().check; }
 std::chrono::milliseconds World::timeout() const { return state_->link().timeout; }
 void World::fail(std::string_view message) const { state_->fail(std::string(message)); }
 void World::close() const { state_->close("this rank has closed its world"); }

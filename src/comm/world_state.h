@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/backend_config.h"
+#include "comm/background.h"
 #include "comm/group_state.h"
 #include "comm/link.h"
 
@@ -24,6 +25,8 @@ class WorldState {
 
   const Link& link() const { return *link_; }
   std::shared_ptr<GroupState> group(std::vector<int64_t> ranks, const std::string& backend);
+  /// The thread for communication beside this rank's own.
+  Background& background() { return background_; }
   /// Posts the failure and lets go of every backend.
   void fail(const std::string& message);
   /// Lets go of every backend; later calls fail, saying `reason`.
@@ -37,6 +40,7 @@ class WorldState {
   BackendConfig backends_;
   std::mutex groups_mutex_;
   std::map<std::pair<std::vector<int64_t>, std::string>, std::shared_ptr<GroupState>> groups_;
+  Background background_;  // last: it ends before the groups do
 };
 
 /// Sets or reads this thread's world; null where there is none.

@@ -48,15 +48,9 @@ RunGrid Held::grid(const Dims& coordinate) const {
       grid[d] = intersect(grid[d], rows_given(target_, static_cast<int64_t>(d), coordinate, cut_.axes));
     }
   }
-  if (!cut_.sharers.empty()) {
-    int64_t count = 1;
-    int64_t index = 0;
-    for (const int64_t axis : cut_.sharers) {
-      count *= layout_.mesh.size(axis);
-      index = index * layout_.mesh.size(axis) + coordinate[static_cast<size_t>(axis)];
-    }
+  for (const int64_t axis : cut_.sharers) {  // one after the other: a later step shares what an earlier one left
     RunList& runs = grid[static_cast<size_t>(cut_.dim)];
-    runs = share_of(runs, count, index);
+    runs = share_of(runs, layout_.mesh.size(axis), coordinate[static_cast<size_t>(axis)]);
   }
   return grid;
 }

@@ -179,19 +179,6 @@ Tensor to_local(const Tensor& tensor, const std::optional<Placements>& grad_plac
                                                        : detail::grad_placements_for(spec->placements));
 }
 
-Tensor redistribute(const Tensor& tensor, Placements placements) {
-  const auto& spec = detail::require_dtensor("redistribute", tensor).spec;
-  placements = checked("redistribute", spec->mesh, spec->sizes, std::move(placements));
-  for (size_t axis = 0; axis < placements.size(); ++axis) {
-    if (!is_partial(placements[axis]) || placements[axis] == spec->placements[axis]) continue;
-    detail::throw_value_error(ErrorText("redistribute", "a tensor cannot be made Partial: its parts are not defined")
-                                  .fact("from", to_string(spec->placements))
-                                  .fact("to", to_string(placements))
-                                  .help("sherd::from_local(part, mesh, {sherd::Partial()}) where the parts are known"));
-  }
-  return detail::redistribute_edge(tensor, placements);
-}
-
 Tensor constrain(const Tensor& tensor, Placements placements) {
   return is_dtensor(tensor) ? redistribute(tensor, std::move(placements)) : tensor;
 }

@@ -5,7 +5,7 @@
 
 #include "tensor/dispatch.h"
 #include "tensor/meta.h"
-#include "tensor/move.h"
+#include "tensor/redistributed.h"
 
 namespace sherd::detail {
 namespace {
@@ -17,18 +17,31 @@ using torch::autograd::variable_list;
 
 // What a backward pass needs to know, kept in a context's saved data.
 struct Kept : torch::CustomClassHolder {
-  explicit Kept(SpecPtr s, Placements p) : spec(std::move(s)), placements(std::move(p)) {}
+  Kept(SpecPtr s, Placements p, RedistributeOptions o)
+      : spec(std::move(s)), placements(std::move(p)), options(std::move(o)) {}
   SpecPtr spec;
   Placements placements;
+  RedistributeOptions options;
 };
 
-void keep(AutogradContext* context, SpecPtr spec, Placements placements) {
+void keep(AutogradContext* context, SpecPtr spec, Placements placements, const RedistributeOptions& options = {}) {
   context->saved_data["kept"] =
-      c10::IValue::make_capsule(c10::make_intrusive<Kept>(std::move(spec), std::move(placements)));
+      c10::IValue::make_capsule(c10::make_intrusive<Kept>(std::move(spec), std::move(placements), options));
+}
+
+void keep_origin(AutogradContext* context, const Tensor& tensor, RedistributeOptions options) {
+  const SpecPtr& spec = meta_of(tensor)->spec;
+  options.relabel = false;  // the gradient goes back to the very places
+  keep(context, spec, grad_placements_for(spec->placements), options);
 }
 
 const Kept& kept(AutogradContext* context) {
   return *static_cast<Kept*>(context->saved_data["kept"].toCapsule().get());
+}
+
+// A leaf whose gradient may be asked for gets it in its own placements.
+void settle_leaf(const Tensor& tensor) {
+  if (c10::GradMode::is_enabled() && !meta_of(tensor)->leaf_is_settled) hook_leaf(tensor);
 }
 
 // A gradient may be a plain tensor, equal on all ranks (an expanded scalar, say).
@@ -38,16 +51,49 @@ Tensor as_dtensor(const Tensor& grad, const SpecPtr& spec) {
   return wrap(spec_for(spec->mesh, whole, spec->sizes, grad), grad.detach());
 }
 
+// The gradient of a tensor that was moved goes back to where the tensor was.
+Tensor brought_back(const Tensor& grad, const Kept& before) {
+  if (!grad.defined()) return grad;
+  const Tensor there = as_dtensor(grad, before.spec);
+  if (meta_of(there)->spec->mesh == before.spec->mesh) {
+    return redistribute_edge(there, before.placements, before.options);
+  }
+  return redistribute_edge(there, before.spec->mesh, before.placements, before.options);
+}
+
 struct Redistribute : Function<Redistribute> {
-  static Tensor forward(AutogradContext* context, const Tensor& tensor, const Placements& to) {
-    const SpecPtr& spec = meta_of(tensor)->spec;
-    keep(context, spec, grad_placements_for(spec->placements));
-    return redistributed(tensor, to);
+  static Tensor forward(AutogradContext* context, const Tensor& tensor, const Placements& to,
+                        const RedistributeOptions& options) {
+    keep_origin(context, tensor, options);
+    return redistributed(tensor, to, options);
   }
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    if (!grads[0].defined()) return {Tensor(), Tensor()};
-    const Kept& before = kept(context);
-    return {redistribute_edge(as_dtensor(grads[0], before.spec), before.placements), Tensor()};
+    return {brought_back(grads[0], kept(context)), Tensor(), Tensor()};
+  }
+};
+
+struct ToMesh : Function<ToMesh> {
+  static Tensor forward(AutogradContext* context, const Tensor& tensor, const DeviceMesh& mesh, const Placements& to,
+                        const RedistributeOptions& options) {
+    keep_origin(context, tensor, options);
+    return redistributed(tensor, mesh, to, options);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    return {brought_back(grads[0], kept(context)), Tensor(), Tensor(), Tensor()};
+  }
+};
+
+struct Moved : Function<Moved> {
+  struct Result {  // no input of the function
+    Tensor tensor;
+  };
+  static Tensor forward(AutogradContext* context, const Tensor& tensor, const Result& moved,
+                        const RedistributeOptions& options) {
+    keep_origin(context, tensor, options);
+    return moved.tensor;
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    return {brought_back(grads[0], kept(context)), Tensor(), Tensor()};
   }
 };
 
@@ -88,26 +134,33 @@ Placements grad_placements_for(Placements placements) {
   return placements;
 }
 
-Tensor redistributed(const Tensor& tensor, const Placements& to) {
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
-  DTensorMeta* meta = meta_of(tensor);
-  Tensor local = move(current_local(*meta), meta->spec->mesh, meta->spec->sizes, meta->spec->placements, to);
-  // A result never shares memory with its source, as in every other operator that is not a view.
-  if (local.numel() > 0 && local.is_alias_of(meta->local)) local = local.clone();
-  return wrap(intern_spec(meta->spec->mesh, to, meta->spec->sizes, meta->spec->strides), local);
+Tensor redistribute_edge(const Tensor& tensor, const Placements& to, const RedistributeOptions& options) {
+  if (meta_of(tensor)->spec->placements == to) return tensor;
+  settle_leaf(tensor);
+  return Redistribute::apply(tensor, to, options);
 }
 
-Tensor redistribute_edge(const Tensor& tensor, const Placements& to) {
-  if (meta_of(tensor)->spec->placements == to) return tensor;
-  if (c10::GradMode::is_enabled()) {
-    const DTensorMeta* meta = meta_of(tensor);
-    if (!meta->leaf_is_settled) hook_leaf(tensor);
-  }
-  return Redistribute::apply(tensor, to);
+std::vector<Tensor> redistribute_edges(const std::vector<Tensor>& tensors, const std::vector<Placements>& to,
+                                       const RedistributeOptions& options) {
+  std::vector<Tensor> results = redistributed(tensors, to, options);
+  for (size_t i = 0; i < tensors.size(); ++i) results[i] = moved_edge(tensors[i], results[i], options);
+  return results;
+}
+
+Tensor redistribute_edge(const Tensor& tensor, const DeviceMesh& mesh, const Placements& to,
+                         const RedistributeOptions& options) {
+  settle_leaf(tensor);
+  return ToMesh::apply(tensor, mesh, to, options);
+}
+
+Tensor moved_edge(const Tensor& tensor, const Tensor& moved, const RedistributeOptions& options) {
+  if (moved.is_same(tensor) || !c10::GradMode::is_enabled() || !tensor.requires_grad()) return moved;
+  settle_leaf(tensor);
+  return Moved::apply(tensor, Moved::Result{moved}, options);
 }
 
 Tensor to_local_edge(const Tensor& tensor, const Placements& grad_placements) {
-  if (c10::GradMode::is_enabled() && !meta_of(tensor)->leaf_is_settled) hook_leaf(tensor);
+  settle_leaf(tensor);
   if (!c10::GradMode::is_enabled() || !tensor.requires_grad()) return current_local(*meta_of(tensor));
   return ToLocal::apply(tensor, grad_placements);
 }

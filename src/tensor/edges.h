@@ -3,12 +3,26 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
+#include "sherd/redistribute.h"
 #include "tensor/spec.h"
 
 namespace sherd::detail {
 
 /// The tensor with other placements; the gradient goes back to the old ones.
-at::Tensor redistribute_edge(const at::Tensor& tensor, const Placements& to);
+at::Tensor redistribute_edge(const at::Tensor& tensor, const Placements& to, const RedistributeOptions& options = {});
+
+/// The same for several tensors of one mesh, moved together.
+std::vector<at::Tensor> redistribute_edges(const std::vector<at::Tensor>& tensors, const std::vector<Placements>& to,
+                                           const RedistributeOptions& options);
+
+/// The tensor on another mesh; the gradient goes back to the old one.
+at::Tensor redistribute_edge(const at::Tensor& tensor, const DeviceMesh& mesh, const Placements& to,
+                             const RedistributeOptions& options);
+
+/// Says that `moved`, made of `tensor` without autograd, is its redistribution.
+at::Tensor moved_edge(const at::Tensor& tensor, const at::Tensor& moved, const RedistributeOptions& options);
 
 /// A DTensor of a local tensor; the gradient is brought to `grad_placements`, and its local part goes back.
 at::Tensor from_local_edge(const at::Tensor& local, const SpecPtr& spec, const Placements& grad_placements);
@@ -19,7 +33,5 @@ at::Tensor to_local_edge(const at::Tensor& tensor, const Placements& grad_placem
 /// What a gradient's placements are by default: Partial becomes Replicate.
 Placements grad_placements_for(Placements placements);
 
-/// redistribute without autograd.
-at::Tensor redistributed(const at::Tensor& tensor, const Placements& to);
 
 }  // namespace sherd::detail

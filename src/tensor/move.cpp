@@ -8,7 +8,9 @@
 #include <map>
 
 #include "sherd/collectives.h"
+#include "tensor/blocks.h"
 #include "tensor/runs.h"
+#include "tensor/swap_parts.h"
 
 namespace sherd::detail {
 namespace {
@@ -49,60 +51,28 @@ ReduceOp partial_op(const Traveller& traveller, int64_t axis) {
   return std::get<Partial>(traveller.held.placements()[static_cast<size_t>(axis)]).op;
 }
 
-// What must be equal for tensors to share messages: their type, and for each step what is done along which axes.
-std::string itinerary(const Move& move) {
+// Whether what every member has is what every member wants: a gather, which transports do better than an exchange.
+bool is_gather(const Placements& before, const Step& step) {
+  for (size_t axis = 0; axis < before.size(); ++axis) {
+    const bool sender = std::find(step.axes.begin(), step.axes.end(), static_cast<int64_t>(axis)) != step.axes.end();
+    if (sender ? !is_replicate(step.after[axis]) : before[axis] != step.after[axis]) return false;
+  }
+  return step.action == Action::exchange;
+}
+
+// What must be equal for tensors to share messages: their type, and what is done along which axes.
+std::string itinerary(const Move& move, const Mesh& mesh) {
   std::string text = c10::toString(move.local.scalar_type());
   Placements before = move.from;
   for (const Step& step : move.plan.steps) {
     if (communicates(step)) {
-      text += static_cast<char>('a' + static_cast<int>(step.action));
-      for (const int64_t axis : step.axes) {
-        text += static_cast<char>('0' + axis);
-        text += to_string(before[static_cast<size_t>(axis)]).front() == 'P' ? to_string(before[static_cast<size_t>(axis)])
-                                                                          : std::string();
-      }
+      text += ' ' + to_string(step, mesh);
+      if (step.action != Action::exchange) text += to_string(before[static_cast<size_t>(step.axes[0])]);
+      if (is_gather(before, step)) text += " whole";
     }
     before = step.after;
   }
   return text;
-}
-
-// The most elements that a rank holds, from what all ranks know.
-int64_t largest_part(const Held& held) {
-  Dims sizes = shape_of(grid_of(held.layout(), Dims(held.placements().size(), 0)));  // no chunk is larger than the first
-  for (const Placement& p : held.placements()) {
-    const auto* ragged = std::get_if<Ragged>(&p);
-    if (ragged == nullptr) continue;
-    int64_t& size = sizes[static_cast<size_t>(ragged->dim)];
-    size = 0;
-    for (size_t i = 1; i < ragged->cuts.size(); ++i) size = std::max(size, ragged->cuts[i] - ragged->cuts[i - 1]);
-  }
-  return sherd::numel(sizes);
-}
-
-// True where `blocks`, one after the other, are a tensor of `rows` as it lies in memory.
-bool lie_in_order(const RunGrid& rows, const std::vector<RunGrid>& blocks) {
-  size_t dim = 0;
-  while (dim + 1 < rows.size() && plan::rows_of(rows[dim]) == 1) ++dim;
-  if (rows.empty() || rows[dim].size() > 1) return blocks.size() == 1;
-  int64_t next = rows[dim].empty() ? 0 : rows[dim][0].offset;
-  for (const RunGrid& block : blocks) {
-    if (numel(block) == 0) continue;
-    for (size_t d = 0; d < rows.size(); ++d) {
-      if (d != dim && block[d] != rows[d]) return false;
-    }
-    for (const Run& run : block[dim]) {
-      if (run.offset != next) return false;
-      next = run.offset + run.size;
-    }
-  }
-  return true;
-}
-
-int64_t sum(const std::vector<int64_t>& numbers) {
-  int64_t total = 0;
-  for (const int64_t n : numbers) total += n;
-  return total;
 }
 
 class Mover {
@@ -116,20 +86,20 @@ class Mover {
       std::erase_if(travellers, [&](Traveller* traveller) { return !go_to_next_call(*traveller); });
       if (travellers.empty()) return;
       const Step& step = travellers.front()->step();
+      const auto& dtype = step.action == Action::exchange ? options_.move_dtype : options_.reduce_dtype;
+      for (Traveller* traveller : travellers) {
+        if (dtype) traveller->local = traveller->local.to(*dtype);
+      }
       if (step.action == Action::all_reduce) {
         all_reduce_all(travellers);
       } else {
-        swap_blocks(travellers, step);
+        swap(travellers, step);
       }
     }
   }
 
  private:
   using Travellers = std::vector<Traveller*>;
-  struct Blocks {  // per member, per tensor
-    std::vector<std::vector<RunGrid>> rows;
-    std::vector<int64_t> numels;  // per member
-  };
 
   bool go_to_next_call(Traveller& traveller) const {
     while (traveller.at < traveller.steps.size() && !communicates(traveller.step())) {
@@ -207,26 +177,15 @@ class Mover {
   }
 
   Group group_of(const std::vector<int64_t>& axes, const std::vector<Dims>& members) const {
-    if (axes.size() == 1) return mesh_.group(axes[0]);
     std::vector<int64_t> ranks;
     for (const Dims& member : members) ranks.push_back(mesh_.mesh().rank_at(member));
-    return mesh_.world().group(ranks);
-  }
-
-  // Whether what every member has is what every member wants: a gather, which transports do better than an exchange.
-  static bool is_gather(const Traveller& traveller) {
-    const Step& step = traveller.step();
-    const Placements& before = traveller.held.placements();
-    for (size_t axis = 0; axis < before.size(); ++axis) {
-      const bool sender = std::find(step.axes.begin(), step.axes.end(), static_cast<int64_t>(axis)) != step.axes.end();
-      if (sender ? !is_replicate(step.after[axis]) : before[axis] != step.after[axis]) return false;
-    }
-    return step.action == Action::exchange;
+    const Group group = axes.size() == 1 ? mesh_.group(axes[0]) : mesh_.world().group(ranks);
+    return options_.background ? group.in_background() : group;
   }
 
   // Nothing is packed or unpacked where the parts of a first dim are gathered.
   static bool needs_no_staging(const Travellers& travellers) {
-    if (travellers.size() > 1 || !is_gather(*travellers[0])) return false;
+    if (travellers.size() > 1 || !is_gather(travellers[0]->held.placements(), travellers[0]->step())) return false;
     const Traveller& traveller = *travellers[0];
     const Dims& shape = traveller.held.layout().shape;
     size_t first = 0;
@@ -243,114 +202,44 @@ class Mover {
     int64_t bytes = 0;
     for (const Traveller* traveller : travellers) {
       const auto element = static_cast<int64_t>(traveller->local.element_size());
-      bytes += (largest_part(traveller->held) + largest_part(after(*traveller))) * element;
+      bytes += (largest_part(traveller->held.layout()) + largest_part(after(*traveller).layout())) * element;
     }
-    return std::max<int64_t>(1, (bytes + options_.staging_bytes - 1) / std::max<int64_t>(1, options_.staging_bytes));
+    return rounds_for(bytes, options_.staging_bytes);
   }
 
   // Exchange: each rank gets what it lacks from the ranks along the axes that shard the tensor now; together they hold
-  // all of it exactly once, so nothing is sent twice. Reduce-scatter: each gets its rows of all, reduced. In rounds, so
-  // that what is packed stays small.
-  void swap_blocks(const Travellers& travellers, const Step& step) const {
+  // all of it exactly once, so nothing is sent twice. Reduce-scatter: each gets its rows of all, reduced.
+  void swap(const Travellers& travellers, const Step& step) const {
     const std::vector<Dims> members = peers(step.axes);
-    const Group group = group_of(step.axes, members);
-    const bool reduces = step.action == Action::reduce_scatter;
-    const bool gathers = is_gather(*travellers.front());
-    const int64_t count = rounds(travellers);
-    std::vector<RunGrid> held;
-    std::vector<RunGrid> wanted;
-    std::vector<Tensor> locals;
-    std::vector<Tensor> results;
-    Blocks gives;
-    Blocks takes;
+    BlockSwap swap{.group = group_of(step.axes, members), .rounds = rounds(travellers)};
+    const bool gathers = is_gather(travellers.front()->held.placements(), step);
+    if (step.action == Action::reduce_scatter) swap.reduce = partial_op(*travellers[0], step.axes[0]);
+    swap.gather = gathers;
+    std::vector<Held> next;
     for (const Traveller* traveller : travellers) {
-      const Held next = after(*traveller);
-      held.push_back(traveller->held.grid(here_));
-      wanted.push_back(next.grid(here_));
-      locals.push_back(traveller->local.contiguous());
-      results.push_back(at::empty(shape_of(wanted.back()), traveller->local.options()));
+      next.push_back(after(*traveller));
+      swap.from.push_back({traveller->local.contiguous(), traveller->held.grid(here_)});
+      RunGrid wanted = next.back().grid(here_);
+      swap.to.push_back({at::empty(shape_of(wanted), traveller->local.options()), std::move(wanted)});
     }
-    for (const Dims& member : members) {
-      gives.rows.emplace_back();
-      takes.rows.emplace_back();
-      for (size_t i = 0; i < travellers.size(); ++i) {
-        const Held next = after(*travellers[i]);
+    swap.gives.resize(gathers ? 1 : members.size());
+    swap.takes.resize(swap.reduce ? 1 : members.size());
+    for (size_t i = 0; i < travellers.size(); ++i) {
+      if (gathers) swap.gives[0].push_back({i, swap.from[i].rows});
+      if (swap.reduce) swap.takes[0].push_back({i, swap.to[i].rows});
+      for (size_t m = 0; m < members.size(); ++m) {
+        const RunGrid theirs = travellers[i]->held.grid(members[m]);
         if (gathers) {
-          takes.rows.back().push_back(travellers[i]->held.grid(member));
-        } else {
-          gives.rows.back().push_back(reduces ? next.grid(member) : intersect(held[i], next.grid(member)));
-          if (!reduces) takes.rows.back().push_back(intersect(travellers[i]->held.grid(member), wanted[i]));
+          swap.takes[m].push_back({i, theirs});
+          continue;
         }
+        RunGrid wanted = next[i].grid(members[m]);
+        if (!swap.reduce) swap.takes[m].push_back({i, intersect(theirs, swap.to[i].rows)});
+        swap.gives[m].push_back({i, swap.reduce ? std::move(wanted) : intersect(swap.from[i].rows, wanted)});
       }
     }
-    if (gathers) gives.rows = {held};
-    if (reduces) takes.rows = {wanted};
-    for (int64_t round = 0; round < count; ++round) {
-      const Blocks out = round_of(gives, count, round);
-      const Blocks in = round_of(takes, count, round);
-      const Tensor sent = packed(locals, held, out);
-      const bool direct = count == 1 && results.size() == 1 && arrives_in_order(wanted[0], in);
-      const Tensor received = direct ? results[0].view({-1}) : at::empty({sum(in.numels)}, results[0].options());
-      if (reduces) {
-        reduce_scatter(group, received, sent, partial_op(*travellers[0], step.axes[0]), out.numels).wait();
-      } else if (gathers) {
-        all_gather_uneven(group, received, sent, in.numels).wait();
-      } else {
-        all_to_all(group, received, sent, in.numels, out.numels).wait();
-      }
-      if (!direct) unpack(received, in, results, wanted);
-    }
-    for (size_t i = 0; i < travellers.size(); ++i) travellers[i]->arrive(std::move(results[i]));
-  }
-
-  static bool arrives_in_order(const RunGrid& rows, const Blocks& blocks) {
-    std::vector<RunGrid> flat;
-    for (const auto& member : blocks.rows) flat.push_back(member[0]);
-    return lie_in_order(rows, flat);
-  }
-
-  static Blocks round_of(const Blocks& all, int64_t count, int64_t round) {
-    Blocks part = all;
-    part.numels.clear();
-    for (auto& member : part.rows) {
-      part.numels.push_back(0);
-      for (RunGrid& rows : member) {
-        if (count > 1) rows = plan::share_of(std::move(rows), count, round);
-        part.numels.back() += numel(rows);
-      }
-    }
-    return part;
-  }
-
-  static Tensor packed(const std::vector<Tensor>& locals, const std::vector<RunGrid>& held, const Blocks& blocks) {
-    const int64_t total = sum(blocks.numels);
-    if (locals.size() == 1 && total == locals[0].numel() && arrives_in_order(held[0], blocks)) {
-      return locals[0].view({-1});
-    }
-    Tensor buffer = at::empty({total}, locals[0].options());
-    int64_t at = 0;
-    for (const auto& member : blocks.rows) {
-      for (size_t i = 0; i < member.size(); ++i) {
-        const int64_t count = numel(member[i]);
-        if (count == 0) continue;
-        buffer.narrow(0, at, count).view(shape_of(member[i])).copy_(take(locals[i], held[i], member[i]));
-        at += count;
-      }
-    }
-    return buffer;
-  }
-
-  static void unpack(const Tensor& buffer, const Blocks& blocks, const std::vector<Tensor>& results,
-                     const std::vector<RunGrid>& wanted) {
-    int64_t at = 0;
-    for (const auto& member : blocks.rows) {
-      for (size_t i = 0; i < member.size(); ++i) {
-        const int64_t count = numel(member[i]);
-        if (count == 0) continue;
-        put(results[i], wanted[i], member[i], buffer.narrow(0, at, count).view(shape_of(member[i])));
-        at += count;
-      }
-    }
+    run_swap(swap);
+    for (size_t i = 0; i < travellers.size(); ++i) travellers[i]->arrive(std::move(swap.to[i].tensor));
   }
 
   const DeviceMesh& mesh_;
@@ -374,10 +263,10 @@ std::vector<Tensor> move_together(const DeviceMesh& mesh, const std::vector<Move
     mover.run({travellers.data()});
   } else {
     std::map<std::string, std::vector<Traveller*>> parties;
-    for (size_t i = 0; i < moves.size(); ++i) parties[itinerary(moves[i])].push_back(&travellers[i]);
+    for (size_t i = 0; i < moves.size(); ++i) parties[itinerary(moves[i], mesh.mesh())].push_back(&travellers[i]);
     for (auto& [name, party] : parties) mover.run(std::move(party));
   }
-  for (Traveller& traveller : travellers) results.push_back(std::move(traveller.local));
+  for (size_t i = 0; i < moves.size(); ++i) results.push_back(travellers[i].local.to(moves[i].local.scalar_type()));
   return results;
 }
 

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
 
 #include "plan/redistribute.h"
@@ -20,6 +21,9 @@ struct Move {
 
 struct MoveOptions {
   int64_t staging_bytes = int64_t{64} << 20;  // for what lies neither in the input nor in the output
+  std::optional<c10::ScalarType> reduce_dtype = {};
+  std::optional<c10::ScalarType> move_dtype = {};
+  bool background = false;  // by groups that nothing else uses
 };
 
 /// This rank's local tensors after the plans. A result may be a view of its `local`. Tensors whose plans take the same

@@ -11,6 +11,7 @@
 #include "plan/redistribute.h"
 #include "sherd/collectives.h"
 #include "tensor/edges.h"
+#include "tensor/redistributed.h"
 #include "tensor/rewrites.h"
 #include "tensor/switches.h"
 

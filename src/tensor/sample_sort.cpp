@@ -10,6 +10,7 @@
 
 #include "tensor/edges.h"
 #include "tensor/pieces.h"
+#include "tensor/redistributed.h"
 #include "tensor/rewrite_tools.h"
 
 namespace sherd::detail {

@@ -4,7 +4,7 @@ namespace sherd::testing {
 
 at::Tensor distribute_any(const at::Tensor& whole, const DeviceMesh& mesh, const Placements& placements) {
   at::Tensor part = whole.detach().clone();
-  const Dims here = mesh.coordinate().value();
+  const Dims here = mesh.coordinate().value_or(Dims(placements.size(), 0));
   Placements shards = placements;
   for (size_t axis = 0; axis < placements.size(); ++axis) {
     const auto* partial = std::get_if<Partial>(&placements[axis]);

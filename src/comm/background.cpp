@@ -1,0 +1,74 @@
+#include "comm/background.h"
+
+#include <c10/core/GradMode.h>
+
+#include <utility>
+
+#include "comm/recorder.h"
+#include "sherd/blocking.h"
+
+namespace sherd::detail {
+
+void BackgroundTask::run() {
+  try {
+    const CommRecorder recorder;
+    const c10::NoGradGuard no_grad;
+    std::exchange(work_, nullptr)();
+    calls_ = recorder.calls();
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  const std::lock_guard lock(mutex_);
+  over_ = true;
+  changed_.notify_all();
+}
+
+void BackgroundTask::wait() {
+  {
+    const BlockingScope others_run;
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return over_; });
+  }
+  for (CollectiveCall& call : std::exchange(calls_, {})) record(std::move(call));
+  if (error_) std::rethrow_exception(error_);
+}
+
+Background::~Background() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+    changed_.notify_all();
+  }
+  if (!thread_.joinable()) return;
+  // The last one to hold the world may be a task of it.
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    thread_.detach();
+  } else {
+    thread_.join();
+  }
+}
+
+std::shared_ptr<BackgroundTask> Background::start(std::function<void()> work) {
+  auto task = std::make_shared<BackgroundTask>(std::move(work));
+  const std::lock_guard lock(mutex_);
+  waiting_.push_back(task);
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  changed_.notify_all();
+  return task;
+}
+
+void Background::run() {
+  while (true) {
+    std::shared_ptr<BackgroundTask> task;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return ends_ || !waiting_.empty(); });
+      if (waiting_.empty()) return;
+      task = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    task->run();
+  }
+}
+
+}  // namespace sherd::detail

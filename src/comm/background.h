@@ -1,0 +1,57 @@
+#pragma once
+// A thread beside a rank's own, for communication that goes on while the rank computes. It runs what it is given one
+// after the other, in the order given, which is the same on every rank.
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "sherd/collectives.h"
+
+namespace sherd::detail {
+
+/// Something under way in the background.
+class BackgroundTask {
+ public:
+  explicit BackgroundTask(std::function<void()> work) : work_(std::move(work)) {}
+  /// Returns when it is over; throws what it threw. The calls that it made are told to this thread's CommRecorder.
+  void wait();
+
+ private:
+  friend class Background;
+  void run();
+
+  std::function<void()> work_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::exception_ptr error_;
+  std::vector<CollectiveCall> calls_;
+};
+
+class Background {
+ public:
+  Background() = default;
+  /// Waits for what is under way.
+  ~Background();
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+
+  std::shared_ptr<BackgroundTask> start(std::function<void()> work);
+
+ private:
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<BackgroundTask>> waiting_;
+  bool ends_ = false;
+  std::thread thread_;  // made when it is first needed
+};
+
+}  // namespace sherd::detail

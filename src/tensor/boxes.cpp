@@ -1,0 +1,160 @@
+// Between a DTensor and boxes that the ranks name.
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include <sstream>
+
+#include "comm/call.h"
+#include "comm/errors.h"
+#include "sherd/collectives.h"
+#include "sherd/dtensor.h"
+#include "sherd/redistribute.h"
+#include "tensor/edges.h"
+#include "tensor/meta.h"
+#include "tensor/redistributed.h"
+#include "tensor/swap_parts.h"
+
+namespace sherd {
+namespace {
+
+using at::Tensor;
+using detail::HeldPart;
+using detail::meta_of;
+using plan::RankPart;
+
+constexpr int64_t kStagingBytes = RedistributeOptions().staging_bytes;
+
+std::string to_lines(const std::vector<Box>& boxes) {
+  std::string text;
+  for (const Box& box : boxes) text += to_string(box) + "\n";
+  return text;
+}
+
+std::vector<Box> from_lines(const std::string& text) {
+  std::vector<Box> boxes;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) boxes.push_back(parse_box(line));
+  return boxes;
+}
+
+// The boxes of every rank of the group.
+std::vector<RankPart> boxes_of_all(const Group& group, const std::vector<Box>& mine) {
+  const std::vector<std::string> texts = all_gather_text(group, to_lines(mine));
+  std::vector<RankPart> parts;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const std::vector<Box> theirs = from_lines(texts[i]);
+    for (size_t k = 0; k < theirs.size(); ++k) parts.push_back({group.ranks()[i], k, plan::grid_of(theirs[k])});
+  }
+  return parts;
+}
+
+// The most elements that a rank has in boxes.
+int64_t largest(const std::vector<RankPart>& parts) {
+  std::map<int64_t, int64_t> elements;
+  int64_t most = 0;
+  for (const RankPart& part : parts) most = std::max(most, elements[part.rank] += plan::numel(part.rows));
+  return most;
+}
+
+void check_inside(const char* operation, const Box& box, const Dims& shape) {
+  const Box whole{Dims(shape.size(), 0), shape};
+  bool fits = box.size.size() == shape.size() && box.offset.size() == shape.size();
+  for (size_t d = 0; fits && d < shape.size(); ++d) {
+    fits = box.offset[d] >= 0 && box.size[d] >= 0 && box.offset[d] + box.size[d] <= shape[d];
+  }
+  if (fits) return;
+  detail::throw_value_error(ErrorText(operation, "a box is not inside the tensor")
+                                .fact("box", to_string(box))
+                                .fact("tensor", to_string(shape))
+                                .help(fmt::format("boxes inside {}", to_string(whole))));
+}
+
+}  // namespace
+
+std::vector<Tensor> read_boxes(const Tensor& tensor, const std::vector<Box>& boxes) {
+  constexpr const char* kOperation = "read_boxes";
+  const auto& given = detail::require_dtensor(kOperation, tensor).spec;
+  if (!given->mesh.coordinate()) return {};
+  const Group group = given->mesh.world().group(given->mesh.mesh().ranks());
+  agree(group, kOperation, [&] {
+    for (const Box& box : boxes) check_inside(kOperation, box, given->sizes);
+  });
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const Tensor settled = given->has_partial
+                             ? detail::redistributed(tensor, detail::grad_placements_for(given->placements))
+                             : tensor;
+  const std::vector<RankPart> wanted = boxes_of_all(group, boxes);
+  auto* meta = meta_of(settled);
+  const Layout layout = meta->spec->layout();
+  const Tensor& local = detail::current_local(*meta);
+  std::vector<Tensor> results;
+  std::vector<HeldPart> to;
+  for (const Box& box : boxes) {
+    results.push_back(at::empty(box.size, local.options()));
+    to.push_back({results.back(), plan::grid_of(box)});
+  }
+  const int64_t rank = given->mesh.world().rank();
+  const int64_t bytes = (detail::largest_part(layout) + largest(wanted)) * static_cast<int64_t>(local.element_size());
+  detail::swap_parts(group, {{local.contiguous(), plan::grid_of(layout, *given->mesh.coordinate())}}, std::move(to),
+                     plan::transfers(layout, wanted, rank), bytes, kStagingBytes);
+  return results;
+}
+
+Tensor from_boxes(const std::vector<BoxTensor>& boxes, const Dims& shape, const DeviceMesh& mesh, Placements placements,
+                  c10::ScalarType dtype) {
+  constexpr const char* kOperation = "from_boxes";
+  placements = detail::as_c10_errors(
+      [&] { return checked_placements(kOperation, mesh.mesh(), shape, std::move(placements)); });
+  for (const Placement& p : placements) {
+    if (!is_partial(p)) continue;
+    detail::throw_value_error(ErrorText(kOperation, "boxes hold values, not parts of a sum")
+                                  .fact("placements", to_string(placements))
+                                  .help("Replicate() or Shard(0) instead of Partial()"));
+  }
+  const auto options = at::TensorOptions(dtype).device(mesh.device());
+  const auto spec = detail::intern_spec(mesh, placements, shape, detail::contiguous_strides(shape));
+  if (!mesh.coordinate()) return detail::wrap(spec, at::empty({0}, options));
+  const Group group = mesh.world().group(mesh.mesh().ranks());
+  agree(group, kOperation, [&] {
+    for (const BoxTensor& piece : boxes) {
+      check_inside(kOperation, piece.box, shape);
+      if (piece.tensor.sizes() == at::IntArrayRef(piece.box.size) && piece.tensor.scalar_type() == dtype) continue;
+      detail::throw_value_error(
+          ErrorText(kOperation, "a tensor does not fit its box")
+              .fact("box", fmt::format("{}, {}", to_string(piece.box), detail::dtype_name(dtype)))
+              .fact("tensor", fmt::format("{} {}", to_string(piece.tensor.sizes().vec()),
+                                          detail::dtype_name(piece.tensor.scalar_type())))
+              .help("BoxTensor{box, tensor} with tensor.sizes() == box.size"));
+    }
+  });
+  std::vector<Box> mine;
+  for (const BoxTensor& piece : boxes) mine.push_back(piece.box);
+  const std::vector<RankPart> held = boxes_of_all(group, mine);
+  // Every rank knows all boxes: all of them throw here, or none does.
+  std::vector<Box> all;
+  for (const RankPart& part : held) {
+    Box box;
+    for (const plan::RunList& runs : part.rows) {
+      box.offset.push_back(runs.empty() ? 0 : runs[0].offset);
+      box.size.push_back(runs.empty() ? 0 : runs[0].size);
+    }
+    all.push_back(std::move(box));
+  }
+  detail::as_c10_errors([&] { check_tiling(kOperation, all, shape); });
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const Layout layout{mesh.mesh(), shape, placements};
+  const plan::RunGrid wanted = plan::grid_of(layout, *mesh.coordinate());
+  const Tensor local = at::empty(plan::shape_of(wanted), options);
+  std::vector<HeldPart> from;
+  for (const BoxTensor& piece : boxes) {
+    from.push_back({piece.tensor.detach().to(mesh.device()).contiguous(), plan::grid_of(piece.box)});
+  }
+  const int64_t bytes = (detail::largest_part(layout) + largest(held)) * static_cast<int64_t>(local.element_size());
+  detail::swap_parts(group, std::move(from), {{local, wanted}}, plan::transfers(held, layout, mesh.world().rank()),
+                     bytes, kStagingBytes);
+  return detail::wrap(spec, local);
+}
+
+}  // namespace sherd

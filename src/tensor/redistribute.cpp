@@ -1,0 +1,199 @@
+#include "sherd/redistribute.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
+
+#include <functional>
+
+#include "comm/device_mark.h"
+#include "comm/errors.h"
+#include "comm/world_state.h"
+#include "sherd/collectives.h"
+#include "sherd/dtensor.h"
+#include "tensor/edges.h"
+#include "tensor/meta.h"
+#include "tensor/redistributed.h"
+#include "tensor/swap_parts.h"
+
+namespace sherd {
+namespace {
+
+using at::Tensor;
+using detail::meta_of;
+
+Placements checked(const char* operation, const DeviceMesh& mesh, const Dims& shape, Placements placements) {
+  return detail::as_c10_errors(
+      [&] { return checked_placements(operation, mesh.mesh(), shape, std::move(placements)); });
+}
+
+// A Partial's parts are not defined by its value.
+void refuse_new_partials(const char* operation, const Placements& from, const Placements& to) {
+  for (size_t axis = 0; axis < to.size(); ++axis) {
+    if (!is_partial(to[axis]) || (from.size() == to.size() && to[axis] == from[axis])) continue;
+    detail::throw_value_error(ErrorText(operation, "a tensor cannot be made Partial: its parts are not defined")
+                                  .fact("from", to_string(from))
+                                  .fact("to", to_string(to))
+                                  .help("sherd::from_local(part, mesh, {sherd::Partial()}) where the parts are known"));
+  }
+}
+
+Placements target_of(const Tensor& tensor, Placements placements) {
+  const auto& spec = detail::require_dtensor("redistribute", tensor).spec;
+  placements = checked("redistribute", spec->mesh, spec->sizes, std::move(placements));
+  refuse_new_partials("redistribute", spec->placements, placements);
+  return placements;
+}
+
+void check_options(const RedistributeOptions& options) {
+  if (options.staging_bytes < 1) {
+    detail::throw_value_error(ErrorText("redistribute", "the staging buffer must hold something")
+                                  .fact("staging_bytes", std::to_string(options.staging_bytes))
+                                  .help("RedistributeOptions{.staging_bytes = 64 << 20}"));
+  }
+}
+
+// Every rank must be about to do the same: the texts of what they plan are compared by their hashes.
+void compare_plans(const Group& group, const std::string& plan) {
+  const auto hashes = all_gather_text(group, std::to_string(std::hash<std::string>()(plan)));
+  for (size_t i = 1; i < hashes.size(); ++i) {
+    if (hashes[i] == hashes[0]) continue;
+    const auto plans = all_gather_text(group, plan);
+    detail::throw_value_error(ErrorText("redistribute", "the ranks have different plans")
+                                  .fact(fmt::format("rank {}", group.ranks()[0]), plans[0])
+                                  .fact(fmt::format("rank {}", group.ranks()[i]), plans[i])
+                                  .help("call redistribute with the same tensor and target on every rank"));
+  }
+}
+
+std::string plan_text(const Tensor& tensor, const DeviceMesh& mesh, const Placements& to) {
+  return to_string(tensor) + " -> " + to_string(to) + " on " + to_string(mesh.mesh());
+}
+
+void compare_where_asked(const std::vector<Tensor>& tensors, const std::vector<Placements>& to) {
+  if (tensors.empty()) return;
+  const DeviceMesh& mesh = meta_of(tensors[0])->spec->mesh;
+  if (!mesh.world().checks_calls() || !mesh.coordinate() || mesh.size() == 1) return;
+  std::string plans;
+  for (size_t i = 0; i < tensors.size(); ++i) plans += plan_text(tensors[i], mesh, to[i]) + "; ";
+  compare_plans(mesh.world().group(mesh.mesh().ranks()), plans);
+}
+
+}  // namespace
+
+Tensor redistribute(const Tensor& tensor, Placements placements, const RedistributeOptions& options) {
+  check_options(options);
+  const Placements to = target_of(tensor, std::move(placements));
+  compare_where_asked({tensor}, {to});
+  return detail::redistribute_edge(tensor, to, options);
+}
+
+std::vector<Tensor> redistribute(const std::vector<Tensor>& tensors, const std::vector<Placements>& placements,
+                                 const RedistributeOptions& options) {
+  check_options(options);
+  if (tensors.size() != placements.size()) {
+    detail::throw_value_error(ErrorText("redistribute", "there must be one placement list for each tensor")
+                                  .fact("tensors", std::to_string(tensors.size()))
+                                  .fact("placement lists", std::to_string(placements.size()))
+                                  .help("redistribute({a, b}, {{Shard(0)}, {Shard(1)}})"));
+  }
+  std::vector<Placements> to;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    to.push_back(target_of(tensors[i], placements[i]));
+    if (meta_of(tensors[i])->spec->mesh == meta_of(tensors[0])->spec->mesh) continue;
+    detail::throw_value_error(ErrorText("redistribute", "tensors that are moved together must be on one mesh")
+                                  .fact("tensor 0", to_string(tensors[0]))
+                                  .fact(fmt::format("tensor {}", i), to_string(tensors[i]))
+                                  .help("call redistribute once for each mesh"));
+  }
+  compare_where_asked(tensors, to);
+  return detail::redistribute_edges(tensors, to, options);
+}
+
+Tensor redistribute(const Tensor& tensor, const DeviceMesh& mesh, Placements placements,
+                    const RedistributeOptions& options) {
+  check_options(options);
+  const auto& spec = detail::require_dtensor("redistribute", tensor).spec;
+  if (spec->mesh == mesh && !options.relabel) return redistribute(tensor, std::move(placements), options);
+  const Placements to = checked("redistribute", mesh, spec->sizes, std::move(placements));
+  refuse_new_partials("redistribute", {}, to);
+  if (spec->mesh.device_type() != mesh.device_type() || !(spec->mesh.world() == mesh.world())) {
+    const auto describe = [](const DeviceMesh& m) {
+      return to_string(m.mesh()) + " of " + c10::DeviceTypeName(m.device_type(), true);
+    };
+    detail::throw_value_error(ErrorText("redistribute", "the two meshes must be of one world and one kind of device")
+                                  .fact("from", describe(spec->mesh))
+                                  .fact("to", describe(mesh))
+                                  .help("tensor.to(device) on a mesh of that device first"));
+  }
+  // Those that have the tensor make sure that they mean the same target: with other targets they would wait for others.
+  if (spec->mesh.coordinate() && spec->mesh.size() > 1) {
+    compare_plans(mesh.world().group(spec->mesh.mesh().ranks()), plan_text(tensor, mesh, to));
+  }
+  return detail::redistribute_edge(tensor, mesh, to, options);
+}
+
+struct PendingTensor::State {
+  Tensor tensor;  // what is moved
+  RedistributeOptions options;
+  Tensor moved;
+  std::shared_ptr<detail::BackgroundTask> task;  // on the CPU
+  detail::DeviceMark there;                      // on a GPU
+  bool taken = false;
+};
+
+PendingTensor redistribute_async(const Tensor& tensor, Placements placements, const RedistributeOptions& options) {
+  check_options(options);
+  const Placements to = target_of(tensor, std::move(placements));
+  compare_where_asked({tensor}, {to});
+  auto state = std::make_shared<PendingTensor::State>();
+  state->tensor = tensor;
+  state->options = options;
+  const DeviceMesh mesh = meta_of(tensor)->spec->mesh;
+  const auto move = [state, to] {
+    state->moved = detail::redistributed(state->tensor, to, state->options, /*background=*/true);
+  };
+  const c10::Device device = meta_of(tensor)->local.device();
+  detail::current_local(*meta_of(tensor));  // a view is brought up to date by this thread
+  if (device.is_cpu()) {
+    state->task = mesh.world().state()->background().start(move);
+  } else {
+    // Collectives on a GPU return at once: a stream of their own is enough.
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    const detail::DeviceMark given(meta_of(tensor)->local);
+    const c10::StreamGuard beside(guard.getStreamFromGlobalPool(device));
+    given.wait();
+    move();
+    state->there = detail::DeviceMark(meta_of(state->moved)->local);
+  }
+  return PendingTensor(std::move(state));
+}
+
+Tensor PendingTensor::wait() {
+  if (state_->taken) return state_->moved;
+  if (state_->task) {
+    state_->task->wait();
+  } else {
+    state_->there.wait();
+    Tensor& local = meta_of(state_->moved)->local;
+    const c10::impl::VirtualGuardImpl guard(local.device().type());
+    if (local.numel() > 0) local.record_stream(guard.getStream(local.device()));
+  }
+  state_->taken = true;
+  state_->moved = detail::moved_edge(state_->tensor, state_->moved, state_->options);
+  state_->tensor = Tensor();
+  return state_->moved;
+}
+
+std::string redistribution_text(const Tensor& tensor, const Placements& placements,
+                                const RedistributeOptions& options) {
+  const Placements to = target_of(tensor, placements);
+  const auto& spec = meta_of(tensor)->spec;
+  const auto target = detail::intern_spec(spec->mesh, to, spec->sizes, spec->strides);
+  return to_string(detail::plan_between(spec, target, static_cast<int64_t>(tensor.element_size()), options),
+                   spec->mesh.mesh());
+}
+
+}  // namespace sherd

@@ -1,0 +1,251 @@
+// Any layout to any layout: placements, meshes, boxes, several tensors at once, in the background.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "property/distribute_any.h"
+#include "property/random_layout.h"
+#include "sherd/collectives.h"
+#include "sherd/redistribute.h"
+
+namespace sherd::testing {
+namespace {
+
+using Prefer = RedistributeOptions::Prefer;
+
+// Whether this rank's part of `moved` is what its layout says it is of `whole`.
+bool is_right(const at::Tensor& moved, const at::Tensor& whole) {
+  const DeviceMesh mesh = mesh_of(moved);
+  if (!mesh.coordinate()) return to_local(moved).numel() == 0;
+  const at::Tensor local = to_local(moved);
+  at::Tensor expected = whole;
+  const Layout layout = layout_of(moved);
+  for (int64_t d = 0; d < whole.dim(); ++d) {
+    std::vector<at::Tensor> rows;
+    for (const Run& run : local_runs(layout, d, *mesh.coordinate())) {
+      rows.push_back(expected.narrow(d, run.offset, run.size));
+    }
+    expected = rows.empty() ? expected.narrow(d, 0, 0) : torch::cat(rows, d);
+  }
+  return local.equal(expected);
+}
+
+at::Tensor numbered(const Dims& shape) {
+  return torch::arange(static_cast<double>(numel(shape)), torch::kDouble).view(shape);
+}
+
+// A layout with at most `ranks` ranks that are those of a world, and whose Partials are sums.
+Layout world_layout(RandomLayout& random, int64_t ranks, const Dims& shape, bool partials) {
+  Mesh mesh = random.mesh(ranks);
+  if (!mesh.has_default_ranks()) {
+    std::vector<int64_t> all(static_cast<size_t>(ranks));
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
+    std::shuffle(all.begin(), all.end(), random.random());
+    all.resize(static_cast<size_t>(mesh.size()));
+    mesh = Mesh(mesh.axes(), all);
+  }
+  Layout layout{mesh, shape, random.placements(mesh, shape)};
+  for (Placement& p : layout.placements) {
+    if (is_partial(p)) p = partials ? Placement(Partial()) : Placement(Replicate());
+  }
+  return layout;
+}
+
+TEST(MovingTest, AnyPlacementsToAnyOther) {
+  constexpr int kRanks = 6;
+  std::vector<std::string> wrong(kRanks);
+  spawn(kRanks, [&](World& world) {
+    for (uint64_t seed = 0; seed < 400; ++seed) {
+      RandomLayout random(seed);
+      const Dims shape = random.shape();
+      const Layout from = world_layout(random, kRanks, shape, true);
+      Placements to = random.placements(from.mesh, shape);
+      for (Placement& p : to) {
+        if (is_partial(p)) p = Replicate();
+      }
+      const DeviceMesh mesh("cpu", from.mesh);
+      const at::Tensor whole = numbered(shape);
+      const at::Tensor x = distribute_any(whole, mesh, from.placements);
+      for (const Prefer prefer : {Prefer::bytes, Prefer::latency}) {
+        for (const int64_t staging : {int64_t{1} << 20, int64_t{200}}) {
+          const at::Tensor y = redistribute(x, to, {.prefer = prefer, .staging_bytes = staging});
+          if (is_right(y, whole)) continue;
+          wrong[static_cast<size_t>(world.rank())] += "seed " + std::to_string(seed) + ": " + describe(from) + " -> " +
+                                                      to_string(to) + ": " +
+                                                      redistribution_text(x, to, {.prefer = prefer}) + "\n";
+        }
+      }
+    }
+  });
+  EXPECT_EQ(wrong[0], "");
+  for (const std::string& rank : wrong) EXPECT_TRUE(rank.empty());
+}
+
+TEST(MovingTest, AnyMeshToAnyOther) {
+  constexpr int kRanks = 6;
+  std::vector<std::string> wrong(kRanks);
+  spawn(kRanks, [&](World& world) {
+    for (uint64_t seed = 0; seed < 300; ++seed) {
+      RandomLayout random(seed);
+      const Dims shape = random.shape();
+      const Layout from = world_layout(random, kRanks, shape, true);
+      const Layout to = world_layout(random, kRanks, shape, false);
+      const at::Tensor whole = numbered(shape);
+      at::Tensor x = distribute_any(whole, DeviceMesh("cpu", from.mesh), from.placements).detach();
+      x.requires_grad_(true);
+      const bool relabel = random.chance(30);
+      const at::Tensor y =
+          redistribute(x, DeviceMesh("cpu", to.mesh), to.placements, {.staging_bytes = 500, .relabel = relabel});
+      bool right = is_right(y.detach(), whole) && placements_of(y) == to.placements;
+      // The gradient comes back to where the tensor was.
+      y.backward(distribute_any(whole * 3, mesh_of(y), to.placements));
+      Placements back = from.placements;
+      for (Placement& p : back) {
+        if (is_partial(p)) p = Replicate();
+      }
+      right &= placements_of(x.grad()) == back && is_right(x.grad(), whole * 3);
+      if (!right) {
+        wrong[static_cast<size_t>(world.rank())] +=
+            "seed " + std::to_string(seed) + ": " + describe(from) + " -> " + describe(to) + "\n";
+      }
+    }
+  });
+  EXPECT_EQ(wrong[0], "");
+  for (const std::string& rank : wrong) EXPECT_TRUE(rank.empty());
+}
+
+TEST(MovingTest, BetweenMeshesRanksReceiveWhatTheyLack) {
+  spawn(4, [](World& world) {
+    const DeviceMesh all = init_device_mesh("cpu", {4});
+    const DeviceMesh some("cpu", parse_mesh("[2]{0, 1}"));
+    const at::Tensor x = distribute_tensor(numbered({8, 8}), all, {Shard(0)}, {.source = std::nullopt});
+    const CommRecorder recorder;
+    redistribute(x, some, {Shard(0)});
+    // Rank 0 has rows 0 and 1 of the four that it gets, rank 1 none of its own.
+    int64_t moved = 0;
+    for (const CollectiveCall& call : recorder.calls()) moved += call.name == "all_to_all" ? call.bytes : 0;
+    EXPECT_EQ(moved, (world.rank() == 0 ? 2 : world.rank() == 1 ? 4 : 0) * 64);
+  });
+}
+
+TEST(MovingTest, RelabelMovesNothingWhereRanksHaveWhatAPlaceWants) {
+  spawn(4, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {4});
+    const DeviceMesh turned("cpu", parse_mesh("[4]{3, 2, 1, 0}"));
+    const at::Tensor x = distribute_tensor(numbered({8, 2}), mesh, {Shard(0)}, {.source = std::nullopt});
+    const at::Tensor y = redistribute(x, turned, {Shard(0)}, {.relabel = true});
+    EXPECT_EQ(mesh_of(y).mesh().ranks(), (std::vector<int64_t>{0, 1, 2, 3}));
+    EXPECT_TRUE(to_local(y).equal(to_local(x)));
+    const at::Tensor z = redistribute(x, turned, {Shard(0)});
+    EXPECT_EQ(to_local(z)[0][0].item<double>(), (3 - world.rank()) * 4);
+  });
+}
+
+TEST(MovingTest, BoxesOfATensorAndBack) {
+  spawn(3, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {3});
+    const at::Tensor whole = numbered({7, 5});
+    const at::Tensor x = distribute_tensor(whole, mesh, {Shard(1)}, {.source = std::nullopt});
+    std::vector<Box> wanted = {parse_box("[0:7, 0:5]"), parse_box("[2:4, 1:5]"), parse_box("[3:3, 0:5]")};
+    if (world.rank() == 1) wanted.resize(1);
+    if (world.rank() == 2) wanted.clear();
+    const auto boxes = read_boxes(x, wanted);
+    ASSERT_EQ(boxes.size(), wanted.size());
+    for (size_t i = 0; i < boxes.size(); ++i) {
+      EXPECT_TRUE(boxes[i].equal(whole.narrow(0, wanted[i].offset[0], wanted[i].size[0])
+                                     .narrow(1, wanted[i].offset[1], wanted[i].size[1])));
+    }
+    // Rank 0 has the left part in two boxes, rank 2 the right one, rank 1 none.
+    std::vector<BoxTensor> held;
+    const auto add = [&](const char* text) {
+      const Box box = parse_box(text);
+      held.push_back({box, whole.narrow(0, box.offset[0], box.size[0]).narrow(1, box.offset[1], box.size[1])});
+    };
+    if (world.rank() == 0) {
+      add("[0:3, 0:2]");
+      add("[3:7, 0:2]");
+    }
+    if (world.rank() == 2) add("[0:7, 2:5]");
+    for (const Placements& to : {Placements{Shard(0)}, Placements{Replicate()}, Placements{StridedShard(0, 2)}}) {
+      EXPECT_TRUE(is_right(from_boxes(held, {7, 5}, mesh, to, torch::kDouble), whole));
+    }
+  });
+}
+
+TEST(MovingTest, SeveralTensorsShareMessages) {
+  spawn(4, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"dp", "tp"});
+    std::vector<at::Tensor> tensors;
+    std::vector<Placements> to;
+    for (int64_t i = 0; i < 10; ++i) {
+      tensors.push_back(distribute_any(numbered({3 + i, 4}), mesh, {Shard(0), Replicate()}).detach());
+      to.push_back({Shard(1), Replicate()});
+    }
+    for (int64_t i = 0; i < 5; ++i) {
+      tensors.push_back(distribute_any(numbered({4, 2 + i}), mesh, {Replicate(), Partial()}).detach());
+      to.push_back({Replicate(), Replicate()});
+    }
+    tensors.push_back(distribute_any(numbered({4, 4}).to(torch::kFloat), mesh, {Shard(0), Replicate()}).detach());
+    to.push_back({Replicate(), Replicate()});
+    for (at::Tensor& tensor : tensors) tensor.requires_grad_(true);
+    const CommRecorder recorder;
+    const auto moved = redistribute(tensors, to);
+    EXPECT_EQ(recorder.calls().size(), 3U) << recorder.to_string();
+    at::Tensor total = torch::zeros({}, torch::kDouble);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      EXPECT_TRUE(is_right(moved[i].detach(), numbered(tensors[i].sizes().vec()).to(tensors[i].scalar_type())));
+      EXPECT_EQ(placements_of(moved[i]), to[i]);
+      const at::Tensor loss = full_tensor((moved[i] * 2).sum());
+      loss.backward();
+      EXPECT_TRUE(full_tensor(tensors[i].grad()).equal(torch::full_like(full_tensor(tensors[i].detach()), 2)));
+    }
+  });
+}
+
+TEST(MovingTest, MovesWhileTheRankComputes) {
+  spawn(3, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {3});
+    const at::Tensor whole = numbered({30, 7});
+    at::Tensor x = distribute_any(whole, mesh, {Shard(0)}).detach();
+    x.requires_grad_(true);
+    const CommRecorder recorder;
+    PendingTensor first = redistribute_async(x, {Shard(1)});
+    PendingTensor second = redistribute_async(x, {Replicate()});
+    // Meanwhile the rank communicates over the same axis.
+    EXPECT_EQ(full_tensor((x * 2).sum()).item<double>(), 2 * whole.sum().item<double>());
+    const size_t mine = recorder.calls().size();
+    const at::Tensor y = first.wait();
+    const at::Tensor z = second.wait();
+    EXPECT_EQ(recorder.calls().size(), mine + 2);
+    EXPECT_TRUE(is_right(y.detach(), whole));
+    EXPECT_TRUE(is_right(z.detach(), whole));
+    EXPECT_TRUE(first.wait().is_same(y));
+    full_tensor((y * 3).sum()).backward();
+    EXPECT_TRUE(full_tensor(x.grad()).equal(torch::full_like(whole, 3)));
+  });
+}
+
+TEST(MovingTest, TypesOnTheWay) {
+  spawn(4, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {4});
+    // 1 and 1/256 add up to 1 in bfloat16, not in float32.
+    const at::Tensor part = torch::full({8, 8}, world.rank() == 0 ? 1.0 : 1.0 / 256, torch::kBFloat16);
+    const at::Tensor x = from_local(part, mesh, {Partial()}, {.shape = Dims{8, 8}});
+    const at::Tensor y = redistribute(x, {Shard(0)}, {.reduce_dtype = torch::kFloat});
+    EXPECT_EQ(y.scalar_type(), torch::kBFloat16);
+    EXPECT_EQ(to_local(y)[0][0].item<float>(), static_cast<float>(c10::BFloat16(1 + 3.F / 256)));
+    at::Tensor z = distribute_tensor(torch::full({8, 8}, 1 + 1.0 / 1024), mesh, {Shard(0)}, {.source = std::nullopt});
+    z.requires_grad_(true);
+    const CommRecorder recorder;
+    const at::Tensor moved = redistribute(z, {Shard(1)}, {.move_dtype = torch::kBFloat16});
+    EXPECT_EQ(moved.scalar_type(), torch::kFloat);
+    EXPECT_EQ(to_local(moved.detach())[0][0].item<float>(), 1.F);
+    EXPECT_EQ(recorder.bytes(), 8 * 2 * 2 * 3 / 4);
+    moved.backward(distribute_tensor(torch::full({8, 8}, 1 + 1.0 / 1024), mesh, {Shard(1)}, {.source = std::nullopt}));
+    EXPECT_EQ(full_tensor(z.grad())[0][0].item<float>(), 1.F);
+  });
+}
+
+}  // namespace
+}  // namespace sherd::testing
