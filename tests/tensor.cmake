@@ -11,6 +11,7 @@ sherd_test(modules_test LABEL property LINK sherd SOURCES property/modules_test.
 sherd_test(register_rule_test LABEL unit LINK sherd SOURCES unit/tensor/register_rule_test.cpp)
 sherd_test(dtensor_test LABEL unit LINK sherd SOURCES unit/tensor/dtensor_test.cpp)
 sherd_test(tensor_errors_test LABEL error LINK sherd SOURCES error/tensor_errors_test.cpp)
+sherd_test(moving_errors_test LABEL error LINK sherd SOURCES error/moving_errors_test.cpp)
 sherd_test(rules_test LABEL unit LINK core
   SOURCES unit/rules/rule_test.cpp unit/plan/explain_test.cpp unit/plan/propagate_test.cpp
           unit/plan/redistribution_test.cpp)

@@ -65,5 +65,6 @@ PYBIND11_MODULE(_C, module) {
   bind_collectives(module);
   bind_mesh(module);
   bind_tensor(module);
+  bind_moving(module);
   bind_explain(module);
 }

@@ -78,7 +78,6 @@ void bind_tensor(py::module_& module) {
       },
       ReleaseGil());
   module.def("to_local", &to_local, ReleaseGil());
-  module.def("redistribute", &redistribute, ReleaseGil());
   module.def("full_tensor", &full_tensor, ReleaseGil());
   bind_factory(module, "zeros", &zeros);
   bind_factory(module, "ones", &ones);

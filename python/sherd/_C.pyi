@@ -247,7 +247,43 @@ def from_local(
     grad_placements: Sequence[_Placement] | None,
 ) -> torch.Tensor: ...
 def to_local(tensor: torch.Tensor, grad_placements: Sequence[_Placement] | None) -> torch.Tensor: ...
-def redistribute(tensor: torch.Tensor, placements: Sequence[_Placement]) -> torch.Tensor: ...
+class RedistributeOptions:
+    def __init__(
+        self,
+        prefer: str,
+        staging_bytes: int,
+        reduce_dtype: torch.dtype | None,
+        move_dtype: torch.dtype | None,
+        relabel: bool,
+        /,
+    ) -> None: ...
+
+class PendingTensor:
+    def wait(self) -> torch.Tensor: ...
+
+def redistribute(
+    tensor: torch.Tensor, placements: Sequence[_Placement], options: RedistributeOptions
+) -> torch.Tensor: ...
+def redistribute_to_mesh(
+    tensor: torch.Tensor, mesh: DeviceMesh, placements: Sequence[_Placement], options: RedistributeOptions
+) -> torch.Tensor: ...
+def redistribute_together(
+    tensors: Sequence[torch.Tensor], placements: Sequence[Sequence[_Placement]], options: RedistributeOptions
+) -> list[torch.Tensor]: ...
+def redistribute_async(
+    tensor: torch.Tensor, placements: Sequence[_Placement], options: RedistributeOptions
+) -> PendingTensor: ...
+def redistribution_text(
+    tensor: torch.Tensor, placements: Sequence[_Placement], options: RedistributeOptions
+) -> str: ...
+def read_boxes(tensor: torch.Tensor, boxes: Sequence[Box]) -> list[torch.Tensor]: ...
+def from_boxes(
+    boxes: Sequence[tuple[Box, torch.Tensor]],
+    shape: Sequence[int],
+    mesh: DeviceMesh,
+    placements: Sequence[_Placement],
+    dtype: torch.dtype,
+) -> torch.Tensor: ...
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor: ...
 def zeros(
     shape: Sequence[int], mesh: DeviceMesh, placements: Sequence[_Placement], dtype: torch.dtype | None, grad: bool

@@ -58,6 +58,14 @@ from ._build import VERSION as __version__
 from ._explain import explain
 from ._mesh import init_device_mesh
 from ._module import distribute_module
+from ._moving import (
+    from_boxes,
+    read_boxes,
+    redistribute,
+    redistribute_async,
+    redistribute_together,
+    redistribution_text,
+)
 from ._tensor import (
     arange,
     constrain,
@@ -74,7 +82,6 @@ from ._tensor import (
     placements,
     rand,
     randn,
-    redistribute,
     to_local,
     visualize,
     zeros,
@@ -127,6 +134,7 @@ __all__ = [
     "empty",
     "explain",
     "fake_world",
+    "from_boxes",
     "from_local",
     "from_torch",
     "full",
@@ -140,8 +148,12 @@ __all__ = [
     "placements",
     "rand",
     "randn",
+    "read_boxes",
     "receive",
     "redistribute",
+    "redistribute_async",
+    "redistribute_together",
+    "redistribution_text",
     "reduce_scatter",
     "register_rule",
     "rules_of",

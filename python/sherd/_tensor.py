@@ -174,36 +174,6 @@ def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return _C.full_tensor(check_dtensor("full_tensor", tensor))
 
 
-def redistribute(
-    tensor: torch.Tensor,
-    device_mesh: _C.DeviceMesh | None = None,
-    placements: Sequence[Placement] | None = None,
-) -> torch.Tensor:
-    """The same values in other places: replicated on all axes where no placements are given. Differentiable.
-
-    >>> import torch, sherd
-    >>> def columns(rank):
-    ...     mesh = sherd.init_device_mesh("cpu", (2,))
-    ...     rows = sherd.distribute_tensor(torch.arange(4).reshape(2, 2), mesh, [sherd.Shard(0)])
-    ...     return sherd.to_local(sherd.redistribute(rows, mesh, [sherd.Shard(1)])).tolist()
-    >>> sherd.spawn(2, columns)
-    [[[0], [2]], [[1], [3]]]
-    """
-    check_dtensor("redistribute", tensor)
-    mesh = _C.mesh_of(tensor)
-    if device_mesh is not None and mesh_or_current("redistribute", device_mesh) != mesh:
-        raise ValueError(
-            error_text(
-                "redistribute",
-                "the tensor lives on another mesh",
-                "sherd.distribute_tensor(sherd.full_tensor(tensor), device_mesh, placements)",
-                tensor=_C.describe(tensor),
-                asked=device_mesh,
-            )
-        )
-    return _C.redistribute(tensor, checked_placements("redistribute", placements, mesh))
-
-
 def constrain(tensor: torch.Tensor, placements: Sequence[Placement]) -> torch.Tensor:
     """redistribute() for DTensors, the tensor itself otherwise: for modules that also run undistributed.
 
@@ -213,7 +183,8 @@ def constrain(tensor: torch.Tensor, placements: Sequence[Placement]) -> torch.Te
     """
     if not _C.is_dtensor(check_tensor("constrain", tensor)):
         return tensor
-    return _C.redistribute(tensor, checked_placements("constrain", placements, _C.mesh_of(tensor)))
+    wanted = checked_placements("constrain", placements, _C.mesh_of(tensor))
+    return _C.redistribute(tensor, wanted, _C.RedistributeOptions("automatic", 64 << 20, None, None, False))
 
 
 def distribute_parameter_(

@@ -5,6 +5,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <functional>
 
@@ -76,9 +77,9 @@ void compare_where_asked(const std::vector<Tensor>& tensors, const std::vector<P
   if (tensors.empty()) return;
   const DeviceMesh& mesh = meta_of(tensors[0])->spec->mesh;
   if (!mesh.world().checks_calls() || !mesh.coordinate() || mesh.size() == 1) return;
-  std::string plans;
-  for (size_t i = 0; i < tensors.size(); ++i) plans += plan_text(tensors[i], mesh, to[i]) + "; ";
-  compare_plans(mesh.world().group(mesh.mesh().ranks()), plans);
+  std::vector<std::string> plans;
+  for (size_t i = 0; i < tensors.size(); ++i) plans.push_back(plan_text(tensors[i], mesh, to[i]));
+  compare_plans(mesh.world().group(mesh.mesh().ranks()), fmt::format("{}", fmt::join(plans, "; ")));
 }
 
 }  // namespace

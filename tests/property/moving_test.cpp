@@ -1,5 +1,7 @@
 // Any layout to any layout: placements, meshes, boxes, several tensors at once, in the background.
 
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -223,6 +225,41 @@ TEST(MovingTest, MovesWhileTheRankComputes) {
     EXPECT_TRUE(first.wait().is_same(y));
     full_tensor((y * 3).sum()).backward();
     EXPECT_TRUE(full_tensor(x.grad()).equal(torch::full_like(whole, 3)));
+  });
+}
+
+// Counts the CPU memory of tensors that this thread makes.
+class MemoryMeter final : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+    now += bytes;
+    peak = std::max(peak, now);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t now = 0;
+  int64_t peak = 0;
+};
+
+TEST(MovingTest, MemoryBesideInputAndOutputIsBounded) {
+  constexpr int64_t kStaging = 1 << 20;
+  spawn(4, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"dp", "tp"});
+    const int64_t bytes = 1024 * 4096 * 4;
+    const auto peak = [&](const Placements& from, const Placements& to) {
+      const at::Tensor x = distribute_any(torch::ones({1024, 4096}), mesh, from);
+      const auto meter = std::make_shared<MemoryMeter>();
+      const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
+      const at::Tensor y = redistribute(x, to, {.staging_bytes = kStaging});
+      return meter->peak;
+    };
+    const Placement r = Replicate();
+    constexpr int64_t kSmallThings = 64 << 10;
+    // Shards to shards: the output, and what is under way.
+    EXPECT_LE(peak({Shard(0), Shard(1)}, {Shard(1), Shard(0)}), bytes / 4 + kStaging + kSmallThings);
+    EXPECT_LE(peak({Shard(0), r}, {Shard(1), r}), bytes / 2 + kStaging + kSmallThings);
+    EXPECT_LE(peak({StridedShard(0, 2), Shard(0)}, {r, Shard(1)}), bytes / 2 + kStaging + kSmallThings);
+    EXPECT_LE(peak({Shard(1), Shard(1)}, {r, r}), bytes + kStaging + kSmallThings);
+    EXPECT_LE(peak({Partial(), Shard(0)}, {Shard(0), Shard(0)}), bytes / 2 + kStaging + kSmallThings);
   });
 }
 

@@ -9,6 +9,7 @@
 #include <queue>
 
 #include "plan/redistribute.h"
+#include "plan/transfer.h"
 #include "property/random_layout.h"
 
 namespace sherd::plan {
@@ -232,6 +233,52 @@ TEST(RedistributionTest, SmallTensorsTradeBytesForMessages) {
       plan_redistribution(mesh, {4096, 4096}, 4, parse_placements("(S(0), S(1))"), parse_placements("(S(1), S(0))"));
   EXPECT_EQ(large.steps.size(), 1U);
   EXPECT_EQ(large.bytes, large.fewest_bytes);
+}
+
+// A rank's plan on 16,384 ranks names the ranks that it touches, not all.
+TEST(TransferTest, ThousandsOfRanks) {
+  const Layout from{parse_mesh("[a=128, b=128]"), {1 << 20, 4096}, {Shard(0), Replicate()}};
+  const Layout to{parse_mesh("[c=512, d=32]"), {1 << 20, 4096}, {Shard(0), Shard(1)}};
+  for (const int64_t rank : {0, 77, 9000, 16383}) {
+    const Transfers mine = transfers(from, to, rank);
+    ASSERT_EQ(mine.takes.size(), 1U);  // a rank wants a part of what one row of ranks has
+    const Transfer& take = mine.takes[0];
+    const auto theirs = transfers(from, to, take.rank).gives;
+    EXPECT_TRUE(std::any_of(theirs.begin(), theirs.end(),
+                            [&](const Transfer& give) { return give.rank == rank && give.rows == take.rows; }));
+    EXPECT_LE(mine.gives.size(), 128U);
+  }
+}
+
+// What one side gives the other takes, in the same order.
+TEST(TransferTest, BothSidesAgree) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    RandomLayout random(seed);
+    const Dims shape = random.shape();
+    const auto layout = [&] {
+      Layout result{random.mesh(12), shape, {}};
+      result.placements = random.placements(result.mesh, shape);
+      for (Placement& p : result.placements) {
+        if (is_partial(p)) p = Replicate();
+      }
+      return result;
+    };
+    const Layout from = layout();
+    const Layout to = layout();
+    std::map<std::pair<int64_t, int64_t>, std::vector<RunGrid>> given;
+    std::map<std::pair<int64_t, int64_t>, std::vector<RunGrid>> taken;
+    for (int64_t rank = 0; rank < 30; ++rank) {
+      const Transfers mine = transfers(from, to, rank);
+      for (const Transfer& give : mine.gives) given[{rank, give.rank}].push_back(give.rows);
+      int64_t elements = 0;
+      for (const Transfer& take : mine.takes) {
+        taken[{take.rank, rank}].push_back(take.rows);
+        elements += numel(take.rows);
+      }
+      if (const auto here = to.mesh.coordinate_of(rank)) EXPECT_EQ(elements, numel(grid_of(to, *here)));
+    }
+    EXPECT_EQ(given, taken) << "seed " << seed;
+  }
 }
 
 }  // namespace

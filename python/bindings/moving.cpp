@@ -1,0 +1,59 @@
+// Moving the values of DTensors.
+
+#include "bindings.h"
+#include "sherd/redistribute.h"
+
+namespace sherd::python {
+namespace {
+
+using Prefer = RedistributeOptions::Prefer;
+
+RedistributeOptions options_of(const std::string& prefer, int64_t staging_bytes,
+                               std::optional<c10::ScalarType> reduce_dtype, std::optional<c10::ScalarType> move_dtype,
+                               bool relabel) {
+  RedistributeOptions options{.staging_bytes = staging_bytes,
+                              .reduce_dtype = reduce_dtype,
+                              .move_dtype = move_dtype,
+                              .relabel = relabel};
+  if (prefer == "bytes") options.prefer = Prefer::bytes;
+  if (prefer == "latency") options.prefer = Prefer::latency;
+  return options;
+}
+
+}  // namespace
+
+void bind_moving(py::module_& module) {
+  py::class_<RedistributeOptions>(module, "RedistributeOptions").def(py::init(&options_of));
+  module.def(
+      "redistribute",
+      [](const at::Tensor& tensor, Placements placements, const RedistributeOptions& options) {
+        return redistribute(tensor, std::move(placements), options);
+      },
+      ReleaseGil());
+  module.def(
+      "redistribute_to_mesh",
+      [](const at::Tensor& tensor, const DeviceMesh& mesh, Placements placements, const RedistributeOptions& options) {
+        return redistribute(tensor, mesh, std::move(placements), options);
+      },
+      ReleaseGil());
+  module.def(
+      "redistribute_together",
+      [](const std::vector<at::Tensor>& tensors, const std::vector<Placements>& placements,
+         const RedistributeOptions& options) { return redistribute(tensors, placements, options); },
+      ReleaseGil());
+  py::class_<PendingTensor>(module, "PendingTensor").def("wait", &PendingTensor::wait, ReleaseGil());
+  module.def("redistribute_async", &redistribute_async, ReleaseGil());
+  module.def("read_boxes", &read_boxes, ReleaseGil());
+  module.def(
+      "from_boxes",
+      [](const std::vector<std::pair<Box, at::Tensor>>& boxes, const Dims& shape, const DeviceMesh& mesh,
+         Placements placements, c10::ScalarType dtype) {
+        std::vector<BoxTensor> pieces;
+        for (const auto& [box, tensor] : boxes) pieces.push_back({box, tensor});
+        return from_boxes(pieces, shape, mesh, std::move(placements), dtype);
+      },
+      ReleaseGil());
+  module.def("redistribution_text", &redistribution_text);
+}
+
+}  // namespace sherd::python

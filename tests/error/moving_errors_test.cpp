@@ -1,0 +1,151 @@
+// Every error of moving tensors, whole.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "error/rank_errors.h"
+#include "sherd/sherd.h"
+
+namespace sherd::testing {
+namespace {
+
+using at::Tensor;
+using ::testing::Each;
+
+Tensor rows(const DeviceMesh& mesh, at::IntArrayRef shape = {4, 6}) {
+  return distribute_tensor(torch::ones(shape), mesh, Placements(static_cast<size_t>(mesh.ndim()), Shard(0)),
+                           {.source = std::nullopt});
+}
+
+class MovingErrorTest : public ::testing::Test {
+ protected:
+  World world = fake_world(0, 4);
+  WorldScope scope{world};
+  DeviceMesh mesh = init_device_mesh("cpu", {4}, {"tp"});
+};
+
+TEST_F(MovingErrorTest, ListsOfDifferentLengths) {
+  EXPECT_EQ(value_error([&] {
+              redistribute(std::vector<Tensor>{rows(mesh), rows(mesh)}, std::vector<Placements>{{Shard(1)}});
+            }),
+            "redistribute: there must be one placement list for each tensor\n"
+            "  tensors: 2\n"
+            "  placement lists: 1\n"
+            "  help: redistribute({a, b}, {{Shard(0)}, {Shard(1)}})");
+}
+
+TEST_F(MovingErrorTest, TensorsOfTwoMeshes) {
+  const DeviceMesh other = init_device_mesh("cpu", {2, 2}, {"a", "b"});
+  EXPECT_EQ(value_error([&] {
+              redistribute(std::vector<Tensor>{rows(mesh), rows(other)},
+                           std::vector<Placements>{{Shard(1)}, {Shard(1), Shard(1)}});
+            }),
+            "redistribute: tensors that are moved together must be on one mesh\n"
+            "  tensor 0: f32[4@tp, 6] on [tp=4]\n"
+            "  tensor 1: f32[4@a@b, 6] on [a=2, b=2]\n"
+            "  help: call redistribute once for each mesh");
+}
+
+TEST_F(MovingErrorTest, NoStagingBuffer) {
+  EXPECT_EQ(value_error([&] {
+              redistribute(rows(mesh), {Shard(1)}, {.staging_bytes = 0});
+            }),
+            "redistribute: the staging buffer must hold something\n"
+            "  staging_bytes: 0\n"
+            "  help: RedistributeOptions{.staging_bytes = 64 << 20}");
+}
+
+TEST_F(MovingErrorTest, MeshesOfTwoWorlds) {
+  const Tensor x = rows(mesh);
+  const World elsewhere = fake_world(1, 2);
+  const WorldScope there(elsewhere);
+  const DeviceMesh other = init_device_mesh("cpu", {2});
+  EXPECT_EQ(value_error([&] {
+              redistribute(x, other, {Shard(0)});
+            }),
+            "redistribute: the two meshes must be of one world and one kind of device\n"
+            "  from: [tp=4] of cpu\n"
+            "  to: [2] of cpu\n"
+            "  help: tensor.to(device) on a mesh of that device first");
+}
+
+TEST_F(MovingErrorTest, ATargetMeshWithRanksThatAreNotThere) {
+  EXPECT_EQ(value_error([&] {
+              redistribute(rows(mesh), DeviceMesh("cpu", parse_mesh("[a=5]")), {Shard(0)});
+            }),
+            "DeviceMesh: the mesh is larger than the world\n"
+            "  mesh: [a=5], 5 ranks\n"
+            "  world: 4 ranks\n"
+            "  help: start more ranks, or make the mesh smaller");
+}
+
+TEST(MovingErrorsOnEveryRank, BoxesThatOverlapOrLeaveAHole) {
+  const auto texts = errors_of_ranks(2, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
+    const Box box = parse_box(world.rank() == 0 ? "[0:3]" : "[2:4]");
+    from_boxes({{box, torch::ones({box.size[0]})}}, {4}, mesh, {Shard(0)}, torch::kFloat);
+  });
+  EXPECT_THAT(texts, Each(std::string("from_boxes: boxes overlap\n"
+                                      "  box 0: [0:3]\n"
+                                      "  box 1: [2:4]\n"
+                                      "  common: [2:3]\n"
+                                      "  help: every element of [4] must be in exactly one box")));
+  const auto holes = errors_of_ranks(2, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
+    std::vector<BoxTensor> boxes;
+    if (world.rank() == 1) boxes.push_back({parse_box("[1:4]"), torch::ones({3})});
+    from_boxes(boxes, {4}, mesh, {Shard(0)}, torch::kFloat);
+  });
+  EXPECT_THAT(holes, Each(std::string("from_boxes: boxes leave a hole\n"
+                                      "  missing: [0:1]\n"
+                                      "  help: every element of [4] must be in exactly one box")));
+}
+
+TEST(MovingErrorsOnEveryRank, ABoxOutsideTheTensor) {
+  const auto texts = errors_of_ranks(2, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
+    read_boxes(rows(mesh), {parse_box(world.rank() == 1 ? "[2:5, 0:6]" : "[0:1, 0:1]")});
+  });
+  EXPECT_THAT(texts, Each(std::string("read_boxes: 1 of 2 ranks failed\n"
+                                      "  rank 1: read_boxes: a box is not inside the tensor\n"
+                                      "    box: [2:5, 0:6]\n"
+                                      "    tensor: [4, 6]\n"
+                                      "    help: boxes inside [0:4, 0:6]\n"
+                                      "  help: mend what rank 1 says")));
+}
+
+TEST(MovingErrorsOnEveryRank, ATensorThatDoesNotFitItsBox) {
+  const auto texts = errors_of_ranks(1, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {1});
+    from_boxes({{parse_box("[0:3]"), torch::ones({2})}}, {3}, mesh, {Shard(0)}, torch::kFloat);
+  });
+  EXPECT_THAT(texts, Each(::testing::HasSubstr("from_boxes: a tensor does not fit its box\n")));
+}
+
+TEST(MovingErrorsOnEveryRank, RanksWithDifferentPlans) {
+  const auto expect = [](const std::vector<std::string>& texts, const std::string& plans) {
+    EXPECT_THAT(texts, Each("redistribute: the ranks have different plans\n" + plans +
+                            "  help: call redistribute with the same tensor and target on every rank"));
+  };
+  expect(errors_of_ranks(
+             2,
+             [](World& world) {
+               const DeviceMesh mesh = init_device_mesh("cpu", {2});
+               redistribute(rows(mesh), {world.rank() == 0 ? Placement(Shard(1)) : Placement(Replicate())});
+             },
+             {.check = true}),
+         "  rank 0: f32[4@0, 6] on [2] -> (S(1)) on [2]\n"
+         "  rank 1: f32[4@0, 6] on [2] -> (R) on [2]\n");
+  expect(errors_of_ranks(2,
+                         [](World& world) {
+                           const DeviceMesh mesh = init_device_mesh("cpu", {2});
+                           const DeviceMesh one("cpu", parse_mesh(world.rank() == 0 ? "[1]{0}" : "[1]{1}"));
+                           redistribute(rows(mesh), one, {Replicate()});
+                         }),
+         "  rank 0: f32[4@0, 6] on [2] -> (R) on [1]\n"
+         "  rank 1: f32[4@0, 6] on [2] -> (R) on [1]{1}\n");
+}
+
+}  // namespace
+}  // namespace sherd::testing
