@@ -16,6 +16,7 @@ namespace {
 constexpr Verb kVerbs[] = {
     {"run",     "-n RANKS -- PROGRAM [ARGUMENT...]",  "start the ranks of a program as processes",       run},
     {"layout",  "TENSOR --mesh MESH",                 "show which part of a tensor each rank holds",     layout},
+    {"calibrate", "-n RANKS",                         "measure what communication costs here",           calibrate},
     {"explain", "OPERATOR TENSOR... --mesh MESH",     "show how an operator is sharded, and what moves", explain},
 };
 // clang-format on
@@ -29,7 +30,7 @@ constexpr const char* kExamples =
 
 std::string usage() {
   std::string text = "usage: sherd VERB ...\n\nverbs:\n";
-  for (const Verb& verb : kVerbs) text += fmt::format("  {:<9}{:<36}{}\n", verb.name, verb.arguments, verb.summary);
+  for (const Verb& verb : kVerbs) text += fmt::format("  {:<11}{:<36}{}\n", verb.name, verb.arguments, verb.summary);
   return text + "\noptions:\n  --help      this text; `sherd VERB --help` for one verb\n  --version\n\n" + kExamples;
 }
 

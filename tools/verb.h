@@ -32,6 +32,7 @@ std::optional<int> parse(CLI::App& parser, const Verb& verb, Arguments arguments
 
 int run(const Verb& verb, const Arguments& arguments);
 int layout(const Verb& verb, const Arguments& arguments);
+int calibrate(const Verb& verb, const Arguments& arguments);
 int explain(const Verb& verb, const Arguments& arguments);
 
 }  // namespace sherd::tools

@@ -4,6 +4,7 @@
 #include "sherd/blocking.h"
 #include "sherd/box.h"
 #include "sherd/collectives.h"
+#include "sherd/costs.h"
 #include "sherd/device_mesh.h"
 #include "sherd/dtensor.h"
 #include "sherd/error.h"

@@ -54,6 +54,8 @@ void bind_moving(py::module_& module) {
       },
       ReleaseGil());
   module.def("redistribution_text", &redistribution_text);
+  module.def("measure_costs", [](const World& world) { return to_string(measure_costs(world)); }, ReleaseGil());
+  module.def("set_costs", [](const std::string& text) { set_costs(parse_costs(text)); });
 }
 
 }  // namespace sherd::python

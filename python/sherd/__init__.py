@@ -60,11 +60,13 @@ from ._mesh import init_device_mesh
 from ._module import distribute_module
 from ._moving import (
     from_boxes,
+    measure_costs,
     read_boxes,
     redistribute,
     redistribute_async,
     redistribute_together,
     redistribution_text,
+    set_costs,
 )
 from ._tensor import (
     arange,
@@ -143,6 +145,7 @@ __all__ = [
     "init_device_mesh",
     "is_dtensor",
     "layout",
+    "measure_costs",
     "ones",
     "parse_placements",
     "placements",
@@ -159,6 +162,7 @@ __all__ = [
     "rules_of",
     "scatter",
     "send",
+    "set_costs",
     "set_strict",
     "spawn",
     "to_local",

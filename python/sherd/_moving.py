@@ -10,6 +10,7 @@ import torch
 from . import _C
 from ._arguments import Placement, check_dtensor, checked_placements, mesh_or_current
 from ._errors import error_text
+from ._world import init
 
 Prefer = Literal["automatic", "bytes", "latency"]
 
@@ -172,3 +173,18 @@ def from_boxes(
     mesh = mesh_or_current("from_boxes", device_mesh)
     wanted = checked_placements("from_boxes", placements, mesh)
     return _C.from_boxes(list(boxes), list(shape), mesh, wanted, dtype)
+
+
+def measure_costs() -> str:
+    """What communication costs between the ranks of this world, as `set_costs` and SHERD_COSTS take it. Every rank calls it
+    and gets the same."""
+    return _C.measure_costs(init())
+
+
+def set_costs(costs: str) -> None:
+    """The costs by which plans for small tensors are chosen from now on; the same on every rank.
+
+    >>> import sherd
+    >>> sherd.set_costs("call=3e-05,message=1e-05,byte=1e-09")
+    """
+    _C.set_costs(costs)

@@ -39,6 +39,7 @@ Settings read_all() {
   }
   result.check = read_switch("SHERD_CHECK");
   result.strict = read_switch("SHERD_STRICT");
+  result.costs = read("SHERD_COSTS");
   result.log = read("SHERD_LOG");
   if (!result.log.empty() && result.log != "info" && result.log != "debug") {
     refuse("SHERD_LOG", result.log, "SHERD_LOG=info");

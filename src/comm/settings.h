@@ -12,6 +12,7 @@ struct Settings {
   std::chrono::milliseconds timeout{300'000};  // SHERD_TIMEOUT, seconds
   bool check = false;                          // SHERD_CHECK
   bool strict = false;                         // SHERD_STRICT
+  std::string costs;                           // SHERD_COSTS, as sherd calibrate prints it
   std::string log;                             // SHERD_LOG: "", "info", "debug"
 };
 

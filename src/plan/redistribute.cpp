@@ -344,7 +344,7 @@ class Draft {
   int64_t elements_ = 0;
 };
 
-double seconds(const Redistribution& plan, const CostModel& costs) {
+double seconds(const Redistribution& plan, const CommCosts& costs) {
   double total = 0;
   for (const Step& step : plan.steps) total += costs.seconds(step.messages, step.bytes);
   return total;

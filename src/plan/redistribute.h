@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "plan/cost.h"
 #include "plan/held.h"
+#include "sherd/costs.h"
 #include "sherd/layout.h"
 
 namespace sherd::plan {
@@ -48,7 +48,7 @@ inline constexpr int64_t kSmallTensor = 64 * 1024;
 
 struct PlanOptions {
   Prefer prefer = Prefer::automatic;
-  CostModel costs = {};
+  CommCosts costs = {};
 };
 
 /// `from` and `to` are checked placements of a tensor of `shape` on `mesh`.

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "plan/relabel.h"
+#include "tensor/costs.h"
 #include "tensor/meta.h"
 #include "tensor/move.h"
 #include "tensor/swap_parts.h"
@@ -80,7 +81,7 @@ const plan::Redistribution& plan_between(const SpecPtr& from, const SpecPtr& to,
   if (plans.size() >= kPlansKept) plans.clear();
   plan::Redistribution plan =
       plan::plan_redistribution(from->mesh.mesh(), from->sizes, element_size, from->placements, to->placements,
-                                {.prefer = preference(options.prefer)});
+                                {.prefer = preference(options.prefer), .costs = current_costs()});
   return plans.emplace(std::move(key), std::move(plan)).first->second;
 }
 
