@@ -11,5 +11,6 @@ sherd_test(dtensor_test LABEL unit LINK sherd SOURCES unit/tensor/dtensor_test.c
 sherd_test(tensor_errors_test LABEL error LINK sherd SOURCES error/tensor_errors_test.cpp)
 sherd_test(rules_test LABEL unit LINK core
   SOURCES unit/rules/rule_test.cpp unit/plan/explain_test.cpp unit/plan/propagate_test.cpp)
-sherd_test(communication_test LABEL property LINK sherd SOURCES property/communication_test.cpp property/distribute_any.cpp)
+sherd_test(communication_test LABEL property LINK sherd
+  SOURCES property/communication_test.cpp property/explained_bytes_test.cpp property/distribute_any.cpp)
 sherd_test(along_sharded_test LABEL property LINK sherd SOURCES property/along_sharded_test.cpp property/distribute_any.cpp)
