@@ -117,6 +117,13 @@ void print_json(const Explanation& e) {
   for (const auto& output : e.outputs) {
     outputs.push_back({{"tensor", to_string(output, e.mesh)}, {"placements", to_string(output.placements)}});
   }
+  Json exchanges = Json::array();
+  for (const auto& exchange : e.exchanges) {
+    exchanges.push_back({{"exchange", exchange.text},
+                         {"times", exchange.times},
+                         {"bytes", exchange.bytes},
+                         {"least_bytes", exchange.least}});
+  }
   const Json whole = {{"operator", e.op},
                       {"mesh", to_string(e.mesh)},
                       {"source", source_name(e.source)},
@@ -125,8 +132,12 @@ void print_json(const Explanation& e) {
                       {"factors", factors},
                       {"axes", axes_json(e)},
                       {"operands", operands},
+                      {"along", e.along.empty() ? Json() : Json(e.along)},
+                      {"exchanges", exchanges},
                       {"outputs", outputs},
-                      {"bytes", e.bytes}};
+                      {"bytes", e.bytes},
+                      {"least_bytes", e.least},
+                      {"bytes_by_rule", e.along.empty() ? e.bytes : e.bytes_by_rule}};
   fmt::print("{}\n", whole.dump(2));
 }
 

@@ -49,7 +49,14 @@ struct Explanation {
   };
   struct Step {
     std::string text;   // "exchange@tp"
-    int64_t bytes = 0;  // received by a rank
+    int64_t bytes = 0;  // received by the rank that receives most
+  };
+  /// What ranks tell each other where an operator is not gathered along a sharded dim.
+  struct Exchange {
+    std::string text;   // "all_gather@tp of one candidate per rank"
+    int64_t bytes = 0;  // received by the rank that receives most, all times together
+    int64_t least = 0;  // less than that where it depends on the data: then between the two
+    int64_t times = 1;
   };
   struct Operand {
     std::optional<TensorText> tensor;  // as given
@@ -71,8 +78,15 @@ struct Explanation {
   std::vector<Factor> factors;
   std::vector<Axis> axes;  // one per mesh axis
   std::vector<Operand> operands;
-  std::vector<Output> outputs;  // none where the operator has no rule
-  int64_t bytes = 0;            // received by a rank, all steps together
+  std::vector<Output> outputs;  // none where the operator runs whole
+  int64_t bytes = 0;            // received by a rank at the most, all steps and exchanges together
+  int64_t least = 0;            // and at the least, where that depends on the data
+
+  /// Where a dim is sharded that the operator works along, and it is answered without gathering that dim: how, in
+  /// words. Then `axes` and `factors` are empty, and `rule` is the one that would have held, moving `bytes_by_rule`.
+  std::string along;
+  std::vector<Exchange> exchanges;
+  int64_t bytes_by_rule = 0;
 };
 
 /// Throws std::invalid_argument: an unknown dtype, a bad rule, operands that do not fit the operator's rule.

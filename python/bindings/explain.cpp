@@ -9,6 +9,16 @@ void bind_explain(py::module_& module) {
       .def_readonly("op", &Explanation::op)
       .def_readonly("rule", &Explanation::rule)
       .def_readonly("bytes", &Explanation::bytes)
+      .def_readonly("least_bytes", &Explanation::least)
+      .def_readonly("along", &Explanation::along)
+      .def_property_readonly(
+          "bytes_by_rule", [](const Explanation& self) { return self.along.empty() ? self.bytes : self.bytes_by_rule; })
+      .def_property_readonly("exchanges",
+                             [](const Explanation& self) {
+                               std::vector<std::pair<std::string, int64_t>> exchanges;
+                               for (const auto& made : self.exchanges) exchanges.emplace_back(made.text, made.bytes);
+                               return exchanges;
+                             })
       .def_property_readonly("has_rule",
                              [](const Explanation& self) { return self.source != Explanation::Source::none; })
       .def_property_readonly("placements",

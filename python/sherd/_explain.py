@@ -25,6 +25,14 @@ def explain(
     >>> import sherd
     >>> print(sherd.explain("mm", "f32[64, 32@tp]", "f32[32@tp, 16]", mesh="[tp=4]").rule)
     i k, k j -> i j | reduce k, linear 0 1
+
+    Along a sharded dim most operators are not gathered; `along` says how, `exchanges` what the ranks tell each other.
+
+    >>> answer = sherd.explain("cumsum", "f32[64@tp, 32]", mesh="[tp=4]", dim=0)
+    >>> answer.bytes, answer.bytes_by_rule
+    (384, 1536)
+    >>> answer.exchanges
+    [("all_gather@tp of how each rank's rows end", 384)]
     """
     texts: list[str | None] = []
     for operand in operands:

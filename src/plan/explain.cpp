@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <stdexcept>
 
+#include "plan/along.h"
 #include "plan/propagate.h"
 #include "plan/redistribute.h"
 #include "rules/bind.h"
@@ -15,33 +15,13 @@
 namespace sherd {
 namespace {
 
+using plan::has_fraction;
 using plan::InputTensor;
-using plan::Redistribution;
 using rules::BoundRule;
 using rules::FactorKind;
 using Source = Explanation::Source;
 
 constexpr std::string_view kOperation = "explain";
-
-// Bytes of an element, from the name of its type: letters, then bits.
-int64_t element_size(const TensorText& tensor) {
-  if (tensor.dtype == "bool") return 1;
-  const size_t digits = tensor.dtype.find_first_of("0123456789");
-  int64_t bits = 0;
-  if (digits != std::string::npos) {
-    std::from_chars(tensor.dtype.data() + digits, tensor.dtype.data() + tensor.dtype.size(), bits);
-  }
-  const std::string kind = tensor.dtype.substr(0, digits);
-  const bool known = kind == "f" || kind == "bf" || kind == "i" || kind == "u" || kind == "c";
-  if (known && (bits == 8 || bits == 16 || bits == 32 || bits == 64 || bits == 128)) return bits / 8;
-  throw std::invalid_argument(ErrorText(kOperation, "not a dtype")
-                                  .fact("given", "\"" + tensor.dtype + "\"")
-                                  .help("f32, f64, f16, bf16, f8e4m3fn, i64, i32, i8, u8, bool, c64"));
-}
-
-bool has_fraction(std::string_view dtype) {
-  return dtype != "bool" && (dtype.starts_with("f") || dtype.starts_with("b") || dtype.starts_with("c"));
-}
 
 bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -64,7 +44,18 @@ std::string output_dtype(const rules::OpCall& call, const OperatorCall& given, s
     if (!operand || (dtype != nullptr && has_fraction(*dtype))) continue;
     if (dtype == nullptr || has_fraction(operand->dtype)) dtype = &operand->dtype;
   }
+  if (name == "_fft_r2c" && dtype != nullptr) return *dtype == "f64" ? "c128" : "c64";
+  if (name == "_fft_c2r" && dtype != nullptr) return *dtype == "c128" ? "f64" : "f32";
   return dtype == nullptr ? "f32" : *dtype;
+}
+
+// What an argument says of an output's size where the rule does not.
+Dims output_shape(const rules::OpCall& call, const BoundRule& rule, size_t output) {
+  Dims shape = rules::output_shape(rule, output);
+  const int64_t dim = call.integer("dim", -1);
+  const auto at = static_cast<size_t>(dim < 0 ? dim + static_cast<int64_t>(shape.size()) : dim);
+  if (rules::base_name(call.op) == "aten::topk" && at < shape.size()) shape[at] = call.integer("k", shape[at]);
+  return shape;
 }
 
 // The overload that is meant where none is named: the one that an argument has the name of (max with "dim"), the one
@@ -85,11 +76,35 @@ std::string overload_of(const OperatorCall& given, const std::string& name) {
   return has("Tensor") ? "Tensor" : known.front();
 }
 
+// Operators that torch makes of another one before sherd sees them, by the name that people know.
+std::string inner_name(const std::string& name) {
+  struct Inner {
+    std::string_view known;
+    std::string_view inner;
+  };
+  static constexpr Inner kInner[] = {
+      {"softmax", "_softmax"},
+      {"log_softmax", "_log_softmax"},
+      {"conv1d", "convolution"},
+      {"conv2d", "convolution"},
+      {"conv3d", "convolution"},
+      {"max_pool2d", "max_pool2d_with_indices"},
+      {"max_pool3d", "max_pool3d_with_indices"},
+      {"batch_norm", "native_batch_norm"},
+      {"embedding_bag", "_embedding_bag"},
+      {"unique", "_unique2"},
+  };
+  for (const Inner& row : kInner) {
+    if (row.known == name) return std::string(row.inner);
+  }
+  return name;
+}
+
 rules::OpCall to_call(const OperatorCall& given) {
   rules::OpCall call;
   const size_t colon = given.op.find("::");
   const size_t dot = given.op.find('.', colon == std::string::npos ? 0 : colon);
-  const std::string name = given.op.substr(0, dot);
+  const std::string name = inner_name(given.op.substr(0, dot));
   call.op = colon == std::string::npos ? "aten::" + name : name;
   if (dot != std::string::npos) {
     call.overload = given.op.substr(dot + 1);
@@ -125,12 +140,6 @@ std::string without_double_spaces(std::string_view text) {
   return result;
 }
 
-std::vector<Explanation::Step> to_steps(const Redistribution& plan, const Mesh& mesh) {
-  std::vector<Explanation::Step> steps;
-  for (const plan::Step& step : plan.steps) steps.push_back({to_string(step, mesh), step.bytes});
-  return steps;
-}
-
 class Explainer {
  public:
   Explainer(const OperatorCall& given, const Mesh& mesh) : given_(given), mesh_(mesh), call_(to_call(given)) {
@@ -139,7 +148,7 @@ class Explainer {
     result_.op = call_.op.substr(aten ? 6 : 0) + (call_.overload.empty() ? "" : "." + call_.overload);
     for (const auto& operand : given.operands) {
       InputTensor input{{}, 4, Placements(static_cast<size_t>(mesh.ndim()), Replicate())};
-      if (operand) input = {operand->shape, element_size(*operand), operand->placements};
+      if (operand) input = {operand->shape, plan::element_size(operand->dtype), operand->placements};
       inputs_.push_back(std::move(input));
     }
     // t_() and its like change a tensor's shape, not its data.
@@ -154,15 +163,39 @@ class Explainer {
     } else {
       run_whole();
     }
+    count();
+    if (!given_.rule.empty()) return std::move(result_);
+    if (auto along = plan::along_sharded_dim(given_, call_, mesh_)) answer(std::move(*along));
+    return std::move(result_);
+  }
+
+ private:
+  void count() {
+    result_.bytes = 0;
     for (const Explanation::Operand& operand : result_.operands) {
       for (const auto* steps : {&operand.steps, &operand.back}) {
         for (const Explanation::Step& step : *steps) result_.bytes += step.bytes;
       }
     }
-    return std::move(result_);
+    result_.least = result_.bytes;
+    for (const Explanation::Exchange& exchange : result_.exchanges) {
+      result_.bytes += exchange.bytes;
+      result_.least += exchange.least;
+    }
   }
 
- private:
+  void answer(plan::Along along) {
+    result_.bytes_by_rule = result_.bytes;
+    result_.along = std::move(along.how);
+    result_.bound.clear();
+    result_.factors.clear();
+    result_.axes.clear();
+    result_.operands = std::move(along.operands);
+    result_.exchanges = std::move(along.exchanges);
+    result_.outputs = std::move(along.outputs);
+    count();
+  }
+
   std::optional<BoundRule> find_rule() {
     std::vector<rules::Refusal> refusals;
     if (!given_.rule.empty()) {
@@ -226,7 +259,7 @@ class Explainer {
       add_operand(i, choice->inputs[i], rules::has_input(rule.shape_only, i));
     }
     for (size_t o = 0; o < rule.outputs.size(); ++o) {
-      result_.outputs.push_back({output_dtype(call_, given_, o), rules::output_shape(rule, o), choice->outputs[o]});
+      result_.outputs.push_back({output_dtype(call_, given_, o), output_shape(call_, rule, o), choice->outputs[o]});
     }
     if (keep && !result_.outputs.empty() && result_.outputs[0].placements != *keep) write_back(*keep);
   }
@@ -235,8 +268,8 @@ class Explainer {
   void write_back(const Placements& keep) {
     const InputTensor& self = inputs_[*written_];
     Placements& now = result_.outputs[0].placements;
-    result_.operands[*written_].back =
-        to_steps(plan::plan_redistribution(mesh_, self.shape, self.element_size, now, keep), mesh_);
+    const TensorText written{given_.operands[*written_]->dtype, self.shape, now};
+    result_.operands[*written_].back = plan::steps_between(mesh_, written, keep);
     now = keep;
   }
 
@@ -260,8 +293,7 @@ class Explainer {
     const InputTensor& input = inputs_[i];
     Explanation::Operand operand{given_.operands[i], to, {}, {}};
     if (operand.tensor && !shape_only && to != input.placements) {
-      operand.steps =
-          to_steps(plan::plan_redistribution(mesh_, input.shape, input.element_size, input.placements, to), mesh_);
+      operand.steps = plan::steps_between(mesh_, *operand.tensor, to);
     }
     result_.operands.push_back(std::move(operand));
   }
@@ -318,6 +350,19 @@ std::string axis_text(const Explanation::Axis& axis) {
   return text;
 }
 
+std::string exchange_text(const Explanation::Exchange& exchange) {
+  std::string text = exchange.text;
+  if (exchange.times > 1) text += fmt::format(", {} times", exchange.times);
+  if (exchange.least < exchange.bytes) return text + " " + plan::bytes_text(exchange.bytes) + " at the most";
+  return text + " " + plan::bytes_text(exchange.bytes);
+}
+
+std::string moved_text(const Explanation& e) {
+  if (e.bytes == 0) return "nothing";
+  const std::string most = plan::bytes_text(e.bytes) + " per rank";
+  return e.least == e.bytes ? most : "between " + plan::bytes_text(e.least) + " and " + most + ", as the data are";
+}
+
 std::string rule_text(const Explanation& e) {
   switch (e.source) {
     case Source::table:
@@ -368,7 +413,12 @@ std::string to_string(const Explanation::Output& output, const Mesh& mesh) {
 
 std::string to_string(const Explanation& e) {
   Lines lines;
-  lines.add("rule", rule_text(e));
+  const bool whole = e.source == Source::none && e.along.empty();
+  if (e.along.empty()) {
+    lines.add("rule", rule_text(e));
+  } else {
+    lines.add("along", e.along);
+  }
   if (!e.bound.empty() && !e.rule.starts_with(e.bound)) lines.add("bound", e.bound);
   std::string factors;
   for (const Explanation::Factor& factor : e.factors) {
@@ -376,16 +426,21 @@ std::string to_string(const Explanation& e) {
                            factor.kind.empty() ? "" : " ", factor.kind);
   }
   if (!factors.empty()) lines.add("factors", factors);
-  for (size_t axis = 0; axis < e.axes.size() && e.source != Source::none; ++axis) {
+  for (size_t axis = 0; axis < e.axes.size() && !whole; ++axis) {
     lines.add("axis " + e.mesh.axis_label(static_cast<int64_t>(axis)), axis_text(e.axes[axis]));
   }
   add_operands(lines, e);
+  for (const Explanation::Exchange& exchange : e.exchanges) lines.add("exchange", exchange_text(exchange));
   for (size_t i = 0; i < e.outputs.size(); ++i) {
     lines.add(e.outputs.size() == 1 ? "output" : fmt::format("output {}", i), to_string(e.outputs[i], e.mesh));
   }
-  if (e.source == Source::none) lines.add("output", "whole on every rank");
-  lines.add("moved", e.bytes == 0 ? "nothing" : plan::bytes_text(e.bytes) + " per rank");
-  if (e.source == Source::none) {
+  if (whole) lines.add("output", "whole on every rank");
+  lines.add("moved", moved_text(e));
+  if (!e.along.empty()) {
+    const std::string bytes = e.bytes_by_rule == 0 ? "nothing" : plan::bytes_text(e.bytes_by_rule);
+    lines.add("by rule", bytes + ": " + rule_text(e));
+  }
+  if (whole) {
     lines.add("note", "operators that torch tags as pointwise have the rule * -> *");
     lines.add("help", "--rule \"* -> *\" shows what a rule would do");
   }

@@ -56,25 +56,6 @@ Candidates gather(const Pieces& pieces, const Candidates& own, const std::vector
   return {gathered(own.values).index_select(dim, kept), gathered(own.indices).index_select(dim, kept)};
 }
 
-// As many as each piece has, k at the most.
-std::vector<int64_t> counts_of(const Pieces& pieces, int64_t k) {
-  std::vector<int64_t> counts;
-  for (size_t i = 0; i < pieces.count(); ++i) counts.push_back(std::min(k, pieces[i].size()));
-  return counts;
-}
-
-int64_t total(const std::vector<int64_t>& counts) {
-  int64_t sum = 0;
-  for (const int64_t n : counts) sum += n;
-  return sum;
-}
-
-// Whether candidates with their places are fewer bytes than all values.
-bool worth_it(const std::vector<int64_t>& counts, const Tensor& self, int64_t dim) {
-  const auto size = static_cast<int64_t>(self.element_size());
-  return total(counts) * (size + 8) < self.size(dim) * size;
-}
-
 // The placements of a result in which the dim has been reduced, or has other rows: whole along the axes that cut it.
 Placements without_dim(const Tensor& self, int64_t dim, bool dim_goes) {
   Placements placements = meta_of(self)->spec->placements;
@@ -115,8 +96,9 @@ std::optional<Best> best_of_pieces(const c10::OperatorHandle& op, const Stack& s
   const auto dim = sharded_dim_named(given, argument(stack, op, 2));
   const int64_t k = argument(stack, op, 1).toInt();
   if (!dim || k < 1 || k > given.size(*dim) || !Pieces::of(given, *dim)) return std::nullopt;
-  const std::vector<int64_t> counts = counts_of(*Pieces::of(given, *dim), k);
-  if (!worth_it(counts, given, *dim)) return std::nullopt;
+  const std::vector<int64_t> counts = plan::candidate_counts(Pieces::of(given, *dim)->rows(), k);
+  const auto element_size = static_cast<int64_t>(given.element_size());
+  if (!plan::candidates_are_fewer(counts, given.size(*dim), element_size)) return std::nullopt;
   const Tensor self = reduced(given);
   const Pieces pieces = *Pieces::of(self, *dim);
   const auto [own, rows] = at::topk(part_of(self), counts[pieces.here()], *dim, largest, true);
@@ -140,7 +122,7 @@ Candidates extreme_of(const Pieces& pieces, const Tensor& self, bool max) {
     const auto [values, indices] = extreme(max, part, dim);
     own = {values, indices + pieces.mine().begin};
   }
-  const Candidates all = gather(pieces, own, counts_of(pieces, 1));
+  const Candidates all = gather(pieces, own, plan::candidate_counts(pieces.rows(), 1));
   const auto [values, which] = extreme(max, all.values, dim);
   return {values, all.indices.gather(dim, which)};
 }

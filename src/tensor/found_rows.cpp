@@ -42,8 +42,6 @@ bool is_sharded_anywhere(const Tensor& tensor) {
   return any_sharded(tensor, dims);
 }
 
-Placements whole_on(const DeviceMesh& mesh) { return Placements(static_cast<size_t>(mesh.ndim()), Replicate()); }
-
 // What each piece found, as many rows as there are, is a part of a tensor cut where they end. A rank outside the mesh
 // does not know how many: it has a tensor without rows.
 Tensor joined(const Pieces& pieces, const Tensor& self, const Tensor& found) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "plan/windows.h"
 #include "tensor/edges.h"
 #include "tensor/pieces.h"
 #include "tensor/rewrite_tools.h"
@@ -22,22 +23,6 @@ std::optional<size_t> place_of(const c10::OperatorHandle& op, const char* name) 
   return place ? std::optional(static_cast<size_t>(*place)) : std::nullopt;
 }
 
-// How the windows of one spatial dim lie: window i begins at row i * stride - padding and reaches `reach` rows.
-struct Windows {
-  int64_t stride = 1;
-  int64_t padding = 0;
-  int64_t reach = 1;
-  bool hangs_over = false;  // ceil_mode: the last one may end beyond the padding
-
-  /// How many there are over so many rows, as torch counts them.
-  int64_t count(int64_t rows) const {
-    const int64_t room = rows + 2 * padding - reach + (hangs_over ? stride - 1 : 0);
-    if (room < 0) return 0;
-    const int64_t windows = room / stride + 1;
-    return hangs_over && (windows - 1) * stride >= rows + padding ? windows - 1 : windows;
-  }
-};
-
 // An int[] argument that may hold one number for all dims; `otherwise` where it is empty or there is none.
 int64_t number_for(const c10::OperatorHandle& op, const Stack& stack, const char* name, size_t i, int64_t otherwise) {
   const auto place = place_of(op, name);
@@ -46,30 +31,30 @@ int64_t number_for(const c10::OperatorHandle& op, const Stack& stack, const char
   return list.empty() ? otherwise : list[list.size() == 1 ? 0 : i];
 }
 
-// The tensors that a call is about, and where they stand among its arguments.
-struct Call {
-  bool is_convolution = false;
-  size_t input = 0;
-  int64_t spatial = 0;  // the first of the dims that windows move along
-  std::vector<Windows> windows;
-};
+bool is_transposed(const c10::OperatorHandle& op, const Stack& stack) {
+  const auto place = place_of(op, "transposed");
+  return place && argument(stack, op, *place).toBool();
+}
 
-Call read(const c10::OperatorHandle& op, const Stack& stack) {
-  Call call;
-  const std::string& name = op.operator_name().name;
-  call.is_convolution = name.starts_with("aten::convolution");
-  call.input = *place_of(op, call.is_convolution ? "input" : "self");
-  const Tensor input = argument(stack, op, call.input).toTensor();
-  const auto weight = place_of(op, "weight");
+// What the plan asks of a call; the input is a DTensor.
+plan::WindowCall read(const c10::OperatorHandle& op, const Stack& stack, const Tensor& input) {
+  plan::WindowCall call;
+  call.input = input.sizes().vec();
+  call.input_placements = meta_of(input)->spec->placements;
+  int64_t dims = op.operator_name().name.find("3d") != std::string::npos ? 3 : 2;
+  if (const auto place = place_of(op, "weight")) {
+    const Tensor weight = argument(stack, op, *place).toTensor();
+    call.weight = weight.sizes().vec();
+    const DTensorMeta* meta = meta_of(weight);
+    call.weight_placements = meta != nullptr ? meta->spec->placements : whole_on(meta_of(input)->spec->mesh);
+    call.grouped = argument(stack, op, *place_of(op, "groups")).toInt() != 1;
+    dims = input.dim() - 2;
+  }
   const auto ceil = place_of(op, "ceil_mode");
-  const int64_t dims = call.is_convolution ? input.dim() - 2 : name.find("3d") != std::string::npos ? 3 : 2;
-  call.spatial = input.dim() - dims;
-  for (size_t i = 0; i < static_cast<size_t>(dims); ++i) {
-    const int64_t kernel = call.is_convolution
-                               ? argument(stack, op, *weight).toTensor().size(static_cast<int64_t>(i) + 2)
-                               : number_for(op, stack, "kernel_size", i, 1);
+  for (size_t i = 0; i < static_cast<size_t>(std::max<int64_t>(dims, 0)); ++i) {
+    const int64_t kernel = call.weight ? (*call.weight)[i + 2] : number_for(op, stack, "kernel_size", i, 1);
     const int64_t dilation = number_for(op, stack, "dilation", i, 1);
-    call.windows.push_back({.stride = number_for(op, stack, "stride", i, call.is_convolution ? 1 : kernel),
+    call.windows.push_back({.stride = number_for(op, stack, "stride", i, call.weight ? 1 : kernel),
                             .padding = number_for(op, stack, "padding", i, 0),
                             .reach = dilation * (kernel - 1) + 1,
                             .hangs_over = ceil && argument(stack, op, *ceil).toBool()});
@@ -77,109 +62,50 @@ Call read(const c10::OperatorHandle& op, const Stack& stack) {
   return call;
 }
 
-bool is_transposed(const c10::OperatorHandle& op, const Stack& stack) {
-  const auto place = place_of(op, "transposed");
-  return place && argument(stack, op, *place).toBool();
-}
-
-// What one sharded dim needs: the pieces of the input and of the result, and the rows that each piece wants. The local
-// operator pads its rows as the whole one does, so a part begins at a multiple of the stride, so far ahead of its first
-// window that the padding only matters where it is the whole's.
+// One sharded dim, as this rank sees it.
 struct Halo {
   Pieces input;
   Pieces output;
   WantedRows wanted;
   int64_t skip = 0;  // results of the local operator before this rank's first
 
-  Halo(Pieces in, Pieces out, const Windows& windows, int64_t size) : input(std::move(in)), output(std::move(out)) {
-    for (size_t i = 0; i < output.count(); ++i) {
-      const Rows& rows = output[i];
-      if (rows.size() == 0) {
-        wanted.emplace_back();
-        continue;
-      }
-      const int64_t lead = (windows.padding + windows.stride - 1) / windows.stride;
-      int64_t first = std::max<int64_t>(0, rows.begin - lead);
-      // Some operators refuse fewer rows than a window has.
-      while (first > 0 && size - first * windows.stride < windows.reach) --first;
-      const int64_t begin = first * windows.stride;
-      const int64_t end = std::max((rows.end - 1) * windows.stride - windows.padding, begin) + windows.reach;
-      wanted.push_back({{begin, std::min(size, end)}});
-      if (i == output.here()) skip = rows.begin - first;
-    }
-  }
   int64_t dim() const { return input.dim(); }
   Rows mine() const { return wanted[input.here()].empty() ? Rows() : wanted[input.here()][0]; }
 };
 
 // Everything that a call needs to know before data moves.
 struct Plan {
-  Call call;
+  size_t input_place = 0;  // among the arguments
+  plan::WindowCall call;
+  plan::WindowPlan rows;
   DeviceMesh mesh;
-  Placements input;   // of input and of its gradient
-  Placements weight;  // of weight and bias, dim 0 being that of the channels that come out
-  Placements output;
-  Dims output_sizes;
   std::vector<Halo> halos;
 };
 
-// Nothing where no spatial dim is sharded in pieces. Batch and channels that come out may be sharded beside them.
+// Nothing where the operator is not to be worked on in parts.
 std::optional<Plan> plan_for(const c10::OperatorHandle& op, const Stack& stack) {
-  const auto weight_place = place_of(op, "weight");
-  const Tensor input = argument(stack, op, *place_of(op, weight_place ? "input" : "self")).toTensor();
+  const auto weight = place_of(op, "weight");
+  const size_t place = *place_of(op, weight ? "input" : "self");
+  const Tensor input = argument(stack, op, place).toTensor();
   const DTensorMeta* meta = meta_of(input);
   if (meta == nullptr || is_transposed(op, stack)) return std::nullopt;
-  if (weight_place && argument(stack, op, *weight_place).toTensor().dim() != input.dim()) return std::nullopt;
-  Call call = read(op, stack);
-  Dims output_sizes = input.sizes().vec();
-  if (weight_place) output_sizes[1] = argument(stack, op, *weight_place).toTensor().size(0);
-  for (size_t i = 0; i < call.windows.size() && call.spatial > 0; ++i) {
-    int64_t& rows = output_sizes[static_cast<size_t>(call.spatial) + i];
-    rows = call.windows[i].count(rows);
+  if (weight && argument(stack, op, *weight).toTensor().dim() != input.dim()) return std::nullopt;
+  const DeviceMesh& mesh = meta->spec->mesh;
+  plan::WindowCall call = read(op, stack, input);
+  auto rows = plan::plan_windows(mesh.mesh(), call);
+  if (!rows) return std::nullopt;
+  std::vector<Halo> halos;
+  for (const plan::HaloRows& halo : rows->halos) {
+    const Pieces output(mesh, halo.output);
+    const auto window = static_cast<size_t>(halo.input.dim - call.first_spatial());
+    halos.push_back({Pieces(mesh, halo.input), output, halo.wanted, halo.skip(output.here(), call.windows[window])});
   }
-  Dims spatial;
-  for (size_t i = 0; i < call.windows.size(); ++i) spatial.push_back(call.spatial + static_cast<int64_t>(i));
-  if (call.spatial < 1 || !any_sharded(input, spatial)) return std::nullopt;
-  const auto axes = static_cast<size_t>(meta->spec->mesh.ndim());
-  Plan plan{.call = std::move(call),
-            .mesh = meta->spec->mesh,
-            .input = grad_placements_for(meta->spec->placements),
-            .weight = Placements(axes, Replicate()),
-            .output = Placements(axes, Replicate()),
-            .output_sizes = output_sizes,
-            .halos = {}};
-  const auto groups = place_of(op, "groups");
-  const bool grouped = groups && argument(stack, op, *groups).toInt() != 1;
-  const DTensorMeta* weight = weight_place ? meta_of(argument(stack, op, *weight_place).toTensor()) : nullptr;
-  for (size_t axis = 0; axis < axes; ++axis) {
-    Placement& p = plan.input[axis];
-    const int64_t dim = sharded_dim(p);
-    if (dim >= plan.call.spatial) {
-      plan.output[axis] = Shard(dim);
-    } else if (dim >= 0 && (dim == 0 || !plan.call.is_convolution)) {
-      plan.output[axis] = p;  // each image, and in a pool each channel, stands alone
-    } else {
-      p = Replicate();
-      const bool channels = weight != nullptr && !grouped && weight->spec->placements[axis] == Placement(Shard(0));
-      if (channels) {
-        plan.weight[axis] = Shard(0);
-        plan.output[axis] = Shard(1);
-      }
-    }
-  }
-  for (size_t i = 0; i < spatial.size(); ++i) {
-    if (!is_sharded(*meta, spatial[i])) continue;
-    auto in = Pieces::of(plan.mesh, plan.input, meta->spec->sizes, spatial[i]);
-    auto out = Pieces::of(plan.mesh, plan.output, output_sizes, spatial[i]);
-    if (!in || !out) return std::nullopt;
-    plan.halos.emplace_back(*in, *out, plan.call.windows[i], input.size(spatial[i]));
-  }
-  return plan;
+  return Plan{place, std::move(call), std::move(*rows), mesh, std::move(halos)};
 }
 
 // This rank's rows of the input with those around them.
 Tensor with_rows_around(const Plan& plan, const Tensor& input) {
-  Tensor part = part_of(placed(input, plan.mesh, plan.input));
+  Tensor part = part_of(placed(input, plan.mesh, plan.rows.input));
   for (const Halo& halo : plan.halos) part = halo.input.exchange(part, halo.wanted);
   return part;
 }
@@ -188,9 +114,9 @@ Tensor with_rows_around(const Plan& plan, const Tensor& input) {
 void localize_weights(const Plan& plan, const c10::OperatorHandle& op, Stack& local) {
   for (const char* name : {"weight", "bias"}) {
     const auto place = place_of(op, name);
-    if (!place || !plan.call.is_convolution || !local[*place].isTensor() || !local[*place].toTensor().defined())
+    if (!place || !plan.call.weight.has_value() || !local[*place].isTensor() || !local[*place].toTensor().defined())
       continue;
-    local[*place] = part_of(placed(local[*place].toTensor(), plan.mesh, plan.weight));
+    local[*place] = part_of(placed(local[*place].toTensor(), plan.mesh, plan.rows.weight));
   }
 }
 
@@ -200,8 +126,8 @@ Stack arguments_of(const c10::OperatorHandle& op, const Stack& stack) {
 
 // The size of this rank's part of the result.
 Dims part_sizes(const Plan& plan) {
-  const Dims here = plan.mesh.coordinate().value_or(Dims(plan.output.size(), 0));
-  return local_shape({plan.mesh.mesh(), plan.output_sizes, plan.output}, here);
+  const Dims here = plan.mesh.coordinate().value_or(Dims(plan.rows.output.size(), 0));
+  return local_shape({plan.mesh.mesh(), plan.rows.output_sizes, plan.rows.output}, here);
 }
 
 // Places in a plane of sizes `from`, the first row of dim i being row begin[i] of the plane of sizes `to`: the same
@@ -226,7 +152,7 @@ struct Planes {
 
   Planes(const Plan& plan, const Tensor& input, const Tensor& part_with_halo) {
     for (size_t i = 0; i < plan.call.windows.size(); ++i) {
-      const int64_t dim = plan.call.spatial + static_cast<int64_t>(i);
+      const int64_t dim = plan.call.first_spatial() + static_cast<int64_t>(i);
       part.push_back(part_with_halo.size(dim));
       whole.push_back(input.size(dim));
       begin.push_back(0);
@@ -254,7 +180,7 @@ Dims local_result_sizes(const Plan& plan, const Tensor& part) {
   Dims sizes = part_sizes(plan);
   for (const Halo& halo : plan.halos) {
     const auto d = static_cast<size_t>(halo.dim());
-    const Windows& windows = plan.call.windows[d - static_cast<size_t>(plan.call.spatial)];
+    const plan::Windows& windows = plan.call.windows[d - static_cast<size_t>(plan.call.first_spatial())];
     sizes[d] = windows.count(part.size(halo.dim()));
   }
   return sizes;
@@ -265,11 +191,10 @@ Dims local_result_sizes(const Plan& plan, const Tensor& part) {
 bool with_halo(const c10::OperatorHandle& op, Stack& stack) {
   const auto plan = plan_for(op, stack);
   if (!plan) return false;
-  const Call& call = plan->call;
-  const Tensor input = argument(stack, op, call.input).toTensor();
+  const Tensor input = argument(stack, op, plan->input_place).toTensor();
   const Tensor part = with_rows_around(*plan, input);
   Stack local = arguments_of(op, stack);
-  local[call.input] = part;
+  local[plan->input_place] = part;
   localize_weights(*plan, op, local);
   const size_t count = op.schema().returns().size();
   const Dims own = part_sizes(*plan);
@@ -287,7 +212,7 @@ bool with_halo(const c10::OperatorHandle& op, Stack& stack) {
   }
   torch::jit::drop(stack, op.schema().arguments().size());
   for (const c10::IValue& value : local) {
-    stack.emplace_back(from_parts(plan->mesh, plan->output, plan->output_sizes, value.toTensor()));
+    stack.emplace_back(from_parts(plan->mesh, plan->rows.output, plan->rows.output_sizes, value.toTensor()));
   }
   return true;
 }
@@ -295,15 +220,15 @@ bool with_halo(const c10::OperatorHandle& op, Stack& stack) {
 bool halo_backward(const c10::OperatorHandle& op, Stack& stack) {
   const auto plan = plan_for(op, stack);
   const Tensor grad = argument(stack, op, 0).toTensor();
-  if (!plan || grad.sizes() != at::IntArrayRef(plan->output_sizes)) return false;
-  const Call& call = plan->call;
-  const Tensor input = argument(stack, op, call.input).toTensor();
+  if (!plan || grad.sizes() != at::IntArrayRef(plan->rows.output_sizes)) return false;
+  const Tensor input = argument(stack, op, plan->input_place).toTensor();
   const Tensor part = with_rows_around(*plan, input);
-  const Tensor own = part_of(placed(grad, plan->mesh, plan->output));
+  const Tensor own = part_of(placed(grad, plan->mesh, plan->rows.output));
   Stack local = arguments_of(op, stack);
   localize_weights(*plan, op, local);
   const auto places = place_of(op, "indices");
-  const Tensor own_places = places ? part_of(placed(local[*places].toTensor(), plan->mesh, plan->output)) : Tensor();
+  const Tensor own_places =
+      places ? part_of(placed(local[*places].toTensor(), plan->mesh, plan->rows.output)) : Tensor();
   const size_t count = op.schema().returns().size();
   Stack results;
   if (own.numel() == 0) {  // nothing comes from here
@@ -315,7 +240,7 @@ bool halo_backward(const c10::OperatorHandle& op, Stack& stack) {
   } else {
     const Dims sizes = local_result_sizes(*plan, part);
     local[0] = embedded(*plan, own, sizes);
-    local[call.input] = part;
+    local[plan->input_place] = part;
     if (places) {
       const Planes planes(*plan, input, part);
       Dims begin = planes.begin;
@@ -337,18 +262,18 @@ bool halo_backward(const c10::OperatorHandle& op, Stack& stack) {
       rows = halo->input.give_back(rows, halo->wanted);
     }
     // Channels that come out are summed over in the gradient of those that go in.
-    Placements placements = plan->input;
+    Placements placements = plan->rows.input;
     for (size_t axis = 0; axis < placements.size(); ++axis) {
-      if (plan->weight[axis] == Placement(Shard(0))) placements[axis] = Partial();
+      if (plan->rows.weight[axis] == Placement(Shard(0))) placements[axis] = Partial();
     }
     answers[0] = from_parts(plan->mesh, placements, input.sizes().vec(), rows);
   }
   for (size_t i = 1; i < count; ++i) {
     if (!asked(i)) continue;
     // What has been cut along batch or space is summed over in the gradients of weight and bias.
-    Placements placements = plan->weight;
+    Placements placements = plan->rows.weight;
     for (size_t axis = 0; axis < placements.size(); ++axis) {
-      if (is_shard(plan->input[axis])) placements[axis] = Partial();
+      if (is_shard(plan->rows.input[axis])) placements[axis] = Partial();
     }
     const Tensor weight = argument(stack, op, *place_of(op, "weight")).toTensor();
     answers[i] =

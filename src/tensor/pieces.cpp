@@ -19,24 +19,8 @@ namespace sherd::detail {
 namespace {
 
 using at::Tensor;
-
-Rows both(const Rows& a, const Rows& b) {
-  const int64_t begin = std::max(a.begin, b.begin);
-  return {begin, std::max(begin, std::min(a.end, b.end))};
-}
-
-// The rows of `owner` among those that are wanted.
-int64_t count_of(const std::vector<Rows>& wanted, const Rows& owner) {
-  int64_t rows = 0;
-  for (const Rows& range : wanted) rows += both(range, owner).size();
-  return rows;
-}
-
-int64_t count_of(const std::vector<Rows>& wanted) {
-  int64_t rows = 0;
-  for (const Rows& range : wanted) rows += range.size();
-  return rows;
-}
+using plan::both;
+using plan::count_of;
 
 Dims with_rows(const Tensor& part, int64_t dim, int64_t rows) {
   Dims sizes = part.sizes().vec();
@@ -86,56 +70,29 @@ std::optional<Pieces> Pieces::of(const Tensor& tensor, int64_t dim) {
 }
 
 std::optional<Pieces> Pieces::of(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, int64_t dim) {
-  if (dim < 0 || dim >= static_cast<int64_t>(sizes.size())) return std::nullopt;
-  Pieces result(mesh, dim);
-  const Dims here = mesh.coordinate().value_or(Dims(static_cast<size_t>(mesh.ndim()), 0));
-  result.members_ = {here};
-  for (int64_t axis = 0; axis < mesh.ndim(); ++axis) {
-    const Placement& p = placements[static_cast<size_t>(axis)];
-    if (sharded_dim(p) != dim) continue;
-    if (std::holds_alternative<StridedShard>(p)) return std::nullopt;
-    result.axes_.push_back(axis);
-    std::vector<Dims> further;
-    for (const Dims& member : result.members_) {
-      for (int64_t i = 0; i < mesh.size(axis); ++i) {
-        further.push_back(member);
-        further.back()[static_cast<size_t>(axis)] = i;
-      }
-    }
-    result.members_ = std::move(further);
-  }
-  if (result.members_.size() < 2) return std::nullopt;
-  const Layout layout{mesh.mesh(), sizes, placements};
-  for (size_t i = 0; i < result.members_.size(); ++i) {
-    const std::vector<Run> runs = local_runs(layout, dim, result.members_[i]);
-    if (runs.size() > 1) return std::nullopt;
-    const int64_t end = result.rows_.empty() ? 0 : result.rows_.back().end;
-    if (!runs.empty() && runs[0].offset != end) return std::nullopt;
-    result.rows_.push_back(runs.empty() ? Rows{end, end} : Rows{runs[0].offset, runs[0].offset + runs[0].size});
-    if (result.members_[i] == here) result.here_ = i;
-  }
-  return result;
+  auto rows = plan::PieceRows::of({mesh.mesh(), sizes, placements}, dim);
+  if (!rows) return std::nullopt;
+  return Pieces(mesh, std::move(*rows));
 }
 
+Pieces::Pieces(const DeviceMesh& mesh, plan::PieceRows rows)
+    : mesh_(mesh),
+      rows_(std::move(rows)),
+      coordinate_(mesh.coordinate().value_or(Dims(static_cast<size_t>(mesh.ndim()), 0))),
+      here_(rows_.at(mesh.mesh(), coordinate_)) {}
+
 Group Pieces::group() const {
-  if (axes_.size() == 1) return mesh_.group(axes_[0]);
+  if (rows_.axes.size() == 1) return mesh_.group(rows_.axes[0]);
   std::vector<int64_t> ranks;
-  for (const Dims& member : members_) ranks.push_back(mesh_.mesh().rank_at(member));
+  for (const Dims& member : rows_.members(mesh_.mesh(), coordinate_)) ranks.push_back(mesh_.mesh().rank_at(member));
   return mesh_.world().group(ranks);
 }
 
 void Pieces::check_exchange() const {
   std::string axes;
-  for (const int64_t axis : axes_) axes += (axes.empty() ? "" : ", ") + mesh_.mesh().axis_label(axis);
-  check_explicit("rows of dim " + std::to_string(dim_) + " are exchanged along " + axes,
-                 "with dim " + std::to_string(dim_) + " whole");
-}
-
-bool Pieces::moves_anything(const WantedRows& wanted) const {
-  for (size_t p = 0; p < count(); ++p) {
-    if (count_of(wanted[p]) != count_of(wanted[p], rows_[p])) return true;
-  }
-  return false;
+  for (const int64_t axis : rows_.axes) axes += (axes.empty() ? "" : ", ") + mesh_.mesh().axis_label(axis);
+  check_explicit("rows of dim " + std::to_string(rows_.dim) + " are exchanged along " + axes,
+                 "with dim " + std::to_string(rows_.dim) + " whole");
 }
 
 Tensor Pieces::gather(const Tensor& part) const {
@@ -144,7 +101,7 @@ Tensor Pieces::gather(const Tensor& part) const {
   Tensor all = at::zeros(sizes, part.options());
   check_exchange();
   if (mesh_.coordinate() && part.numel() > 0) all_gather(group(), all.view(-1), part.contiguous().view(-1)).wait();
-  return at::cat(all.unbind(0), dim_);
+  return at::cat(all.unbind(0), rows_.dim);
 }
 
 Tensor Pieces::deal(const Tensor& part, const std::vector<int64_t>& gives, const std::vector<int64_t>& takes) const {
@@ -170,26 +127,26 @@ Placements Pieces::placements_for(Placements placements, const std::vector<int64
   for (const int64_t n : sizes) ends.push_back(ends.back() + n);
   // Axes further right cut what the ones before them left.
   auto inner = static_cast<int64_t>(count());
-  for (const int64_t axis : axes_) {
+  for (const int64_t axis : rows_.axes) {
     inner /= mesh_.size(axis);
     std::vector<int64_t> cuts;
     for (size_t i = 0; i < ends.size(); i += static_cast<size_t>(inner)) cuts.push_back(ends[i]);
-    placements[static_cast<size_t>(axis)] = Ragged(dim_, std::move(cuts));
+    placements[static_cast<size_t>(axis)] = Ragged(rows_.dim, std::move(cuts));
   }
   return placements;
 }
 
 Tensor Pieces::exchange(const Tensor& part, const WantedRows& wanted) const {
-  const int64_t width = width_of(part, dim_);
-  Tensor out = at::zeros(with_rows(part, dim_, count_of(wanted[here_])), part.options());
-  const bool moves = moves_anything(wanted);
+  const int64_t width = width_of(part, rows_.dim);
+  Tensor out = at::zeros(with_rows(part, rows_.dim, count_of(wanted[here_])), part.options());
+  const bool moves = plan::moves_anything(rows_, wanted);
   if (moves) check_exchange();
   if (!mesh_.coordinate()) return out;
   if (!moves) {
     int64_t to = 0;
     for (const Rows& range : wanted[here_]) {
       if (range.size() == 0) continue;
-      out.narrow(dim_, to, range.size()).copy_(part.narrow(dim_, range.begin - mine().begin, range.size()));
+      out.narrow(rows_.dim, to, range.size()).copy_(part.narrow(rows_.dim, range.begin - mine().begin, range.size()));
       to += range.size();
     }
     return out;
@@ -200,7 +157,7 @@ Tensor Pieces::exchange(const Tensor& part, const WantedRows& wanted) const {
   for (size_t p = 0; p < count(); ++p) {
     for (const Rows& range : wanted[p]) {
       const Rows rows = both(range, mine());
-      if (rows.size() > 0) blocks.push_back(part.narrow(dim_, rows.begin - mine().begin, rows.size()));
+      if (rows.size() > 0) blocks.push_back(part.narrow(rows_.dim, rows.begin - mine().begin, rows.size()));
     }
     gives[p] = count_of(wanted[p], mine());
     takes[p] = count_of(wanted[here_], rows_[p]);
@@ -212,7 +169,7 @@ Tensor Pieces::exchange(const Tensor& part, const WantedRows& wanted) const {
     for (const Rows& range : wanted[here_]) {
       const Rows rows = both(range, rows_[p]);
       if (rows.size() > 0) {
-        const Tensor target = out.narrow(dim_, to + rows.begin - range.begin, rows.size());
+        const Tensor target = out.narrow(rows_.dim, to + rows.begin - range.begin, rows.size());
         target.copy_(received.narrow(0, at, target.numel()).view(target.sizes()));
         at += target.numel();
       }
@@ -223,16 +180,16 @@ Tensor Pieces::exchange(const Tensor& part, const WantedRows& wanted) const {
 }
 
 Tensor Pieces::give_back(const Tensor& part, const WantedRows& wanted) const {
-  const int64_t width = width_of(part, dim_);
-  Tensor out = at::zeros(with_rows(part, dim_, mine().size()), part.options());
-  const bool moves = moves_anything(wanted);
+  const int64_t width = width_of(part, rows_.dim);
+  Tensor out = at::zeros(with_rows(part, rows_.dim, mine().size()), part.options());
+  const bool moves = plan::moves_anything(rows_, wanted);
   if (moves) check_exchange();
   if (!mesh_.coordinate()) return out;
   if (!moves) {
     int64_t from = 0;
     for (const Rows& range : wanted[here_]) {
       if (range.size() == 0) continue;
-      out.narrow(dim_, range.begin - mine().begin, range.size()).add_(part.narrow(dim_, from, range.size()));
+      out.narrow(rows_.dim, range.begin - mine().begin, range.size()).add_(part.narrow(rows_.dim, from, range.size()));
       from += range.size();
     }
     return out;
@@ -244,7 +201,7 @@ Tensor Pieces::give_back(const Tensor& part, const WantedRows& wanted) const {
     int64_t from = 0;
     for (const Rows& range : wanted[here_]) {
       const Rows rows = both(range, rows_[p]);
-      if (rows.size() > 0) blocks.push_back(part.narrow(dim_, from + rows.begin - range.begin, rows.size()));
+      if (rows.size() > 0) blocks.push_back(part.narrow(rows_.dim, from + rows.begin - range.begin, rows.size()));
       from += range.size();
     }
     gives[p] = count_of(wanted[here_], rows_[p]);
@@ -256,7 +213,7 @@ Tensor Pieces::give_back(const Tensor& part, const WantedRows& wanted) const {
     for (const Rows& range : wanted[p]) {
       const Rows rows = both(range, mine());
       if (rows.size() == 0) continue;
-      Tensor target = out.narrow(dim_, rows.begin - mine().begin, rows.size());
+      Tensor target = out.narrow(rows_.dim, rows.begin - mine().begin, rows.size());
       target.add_(received.narrow(0, at, target.numel()).view(target.sizes()));
       at += target.numel();
     }

@@ -7,19 +7,14 @@
 #include <optional>
 #include <vector>
 
+#include "plan/pieces.h"
 #include "sherd/group.h"
 #include "tensor/meta.h"
 
 namespace sherd::detail {
 
-/// Rows [begin, end) of a dim.
-struct Rows {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t size() const { return end - begin; }
-};
-/// What each piece's rank wants to have, in this order; pieces may want the same rows.
-using WantedRows = std::vector<std::vector<Rows>>;
+using plan::Rows;
+using plan::WantedRows;
 
 class Pieces {
  public:
@@ -28,12 +23,16 @@ class Pieces {
   /// The pieces of a dim of a tensor that would have these placements and sizes.
   static std::optional<Pieces> of(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, int64_t dim);
 
-  size_t count() const { return rows_.size(); }
+  /// The pieces of a dim whose rows have been found already.
+  Pieces(const DeviceMesh& mesh, plan::PieceRows rows);
+
+  size_t count() const { return rows_.count(); }
   const Rows& operator[](size_t piece) const { return rows_[piece]; }
+  const plan::PieceRows& rows() const { return rows_; }
   /// This rank's piece. A rank outside the mesh stands for the first and computes on zeros that nobody sees.
   size_t here() const { return here_; }
   const Rows& mine() const { return rows_[here_]; }
-  int64_t dim() const { return dim_; }
+  int64_t dim() const { return rows_.dim; }
 
   /// The parts of all pieces, equal in shape, one after the other along the dim. Every rank of the mesh calls it.
   at::Tensor gather(const at::Tensor& part) const;
@@ -54,21 +53,16 @@ class Pieces {
   Placements placements_for(Placements placements, const std::vector<int64_t>& sizes) const;
 
  private:
-  Pieces(const DeviceMesh& mesh, int64_t dim) : mesh_(mesh), dim_(dim) {}
   Group group() const;
   // Rows of `width` elements: the first gives[0] of `flat` go to piece 0, and so on; takes[i] come from piece i.
   at::Tensor swapped(const at::Tensor& flat, const std::vector<int64_t>& gives, const std::vector<int64_t>& takes,
                      int64_t width) const;
   // Throws where data must not move by itself.
   void check_exchange() const;
-  // Whether any piece wants a row that another has: the same answer on every rank.
-  bool moves_anything(const WantedRows& wanted) const;
 
   DeviceMesh mesh_;
-  int64_t dim_;
-  std::vector<int64_t> axes_;  // that cut the dim
-  std::vector<Dims> members_;  // their coordinates, by piece
-  std::vector<Rows> rows_;
+  plan::PieceRows rows_;
+  Dims coordinate_;  // this rank's, or that of the first
   size_t here_ = 0;
 };
 

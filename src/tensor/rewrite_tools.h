@@ -34,6 +34,8 @@ inline void answer(const c10::OperatorHandle& op, torch::jit::Stack& stack, c10:
   stack.push_back(std::move(result));
 }
 
+inline Placements whole_on(const DeviceMesh& mesh) { return Placements(static_cast<size_t>(mesh.ndim()), Replicate()); }
+
 /// Whether more than one rank holds parts of a dim.
 inline bool is_sharded(const DTensorMeta& meta, int64_t dim) {
   for (size_t axis = 0; axis < meta.spec->placements.size(); ++axis) {

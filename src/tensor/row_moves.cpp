@@ -26,14 +26,6 @@ bool in_pieces(const Tensor& self, const Dims& dims) {
   return true;
 }
 
-// Row r comes from row (r - shift) modulo the size: one range or two.
-std::vector<Rows> rolled(const Rows& rows, int64_t shift, int64_t size) {
-  if (rows.size() == 0) return {};
-  const int64_t begin = ((rows.begin - shift) % size + size) % size;
-  if (begin + rows.size() <= size) return {{begin, begin + rows.size()}};
-  return {{begin, size}, {0, begin + rows.size() - size}};
-}
-
 }  // namespace
 
 // flip(self, dims).
@@ -48,11 +40,7 @@ bool flip_rows(const c10::OperatorHandle& op, Stack& stack) {
   for (const int64_t d : *dims) {
     const auto pieces = Pieces::of(self, d);
     if (!pieces) continue;
-    WantedRows wanted;
-    for (size_t i = 0; i < pieces->count(); ++i) {
-      wanted.push_back({{self.size(d) - (*pieces)[i].end, self.size(d) - (*pieces)[i].begin}});
-    }
-    part = pieces->exchange(part, wanted);
+    part = pieces->exchange(part, plan::flipped(pieces->rows(), self.size(d)));
   }
   const SpecPtr& spec = meta_of(self)->spec;
   answer(op, stack, from_parts(spec->mesh, spec->placements, spec->sizes, at::flip(part, *dims)));
@@ -75,11 +63,7 @@ bool roll_rows(const c10::OperatorHandle& op, Stack& stack) {
       part = at::roll(part, shifts[i], (*dims)[i]);
       continue;
     }
-    WantedRows wanted;
-    for (size_t p = 0; p < pieces->count(); ++p) {
-      wanted.push_back(rolled((*pieces)[p], shifts[i], self.size((*dims)[i])));
-    }
-    part = pieces->exchange(part, wanted);
+    part = pieces->exchange(part, plan::rolled(pieces->rows(), self.size((*dims)[i]), shifts[i]));
   }
   const SpecPtr& spec = meta_of(self)->spec;
   answer(op, stack, from_parts(spec->mesh, spec->placements, spec->sizes, part));
@@ -118,12 +102,7 @@ bool pad_rows(const c10::OperatorHandle& op, Stack& stack) {
     const auto to = Pieces::of(spec->mesh, placements, sizes, d);
     if (!from || !to) continue;  // not sharded: padded as it is
     const int64_t begin = first[static_cast<size_t>(d)];
-    WantedRows wanted;
-    for (size_t p = 0; p < to->count(); ++p) {
-      const auto within = [&](int64_t row) { return std::clamp<int64_t>(row - begin, 0, self.size(d)); };
-      wanted.push_back({{within((*to)[p].begin), within((*to)[p].end)}});
-    }
-    part = from->exchange(part, wanted);
+    part = from->exchange(part, plan::set_at(to->rows(), self.size(d), begin));
     // Where this rank's rows begin before the tensor's, or end after them.
     const int64_t missing = to->mine().size() - part.size(d);
     const int64_t before = std::clamp<int64_t>(begin - to->mine().begin, 0, missing);
@@ -178,11 +157,7 @@ bool cat_rows(const c10::OperatorHandle& op, Stack& stack) {
   int64_t offset = 0;
   for (const Tensor& tensor : taking_part) {
     const int64_t size = tensor.size(*dim);
-    WantedRows wanted;
-    for (size_t p = 0; p < out->count(); ++p) {
-      const auto within = [&](int64_t row) { return std::clamp<int64_t>(row - offset, 0, size); };
-      wanted.push_back({{within((*out)[p].begin), within((*out)[p].end)}});
-    }
+    const WantedRows wanted = plan::set_at(out->rows(), size, offset);
     offset += size;
     const Placements whole(placements.size(), Replicate());
     const Tensor distributed =

@@ -19,8 +19,7 @@ namespace {
 using at::Tensor;
 using torch::jit::Stack;
 
-// Samples per rank: with more of them the parts are more alike in size.
-constexpr int64_t kSamples = 16;
+constexpr int64_t kSamples = plan::kSortSamples;
 
 // Up to kSamples of a sorted vector, at equal distances; a vector that has fewer is sampled more than once.
 Tensor sampled(const Tensor& sorted) {
@@ -50,10 +49,7 @@ bool sample_sort(const c10::OperatorHandle& op, Stack& stack) {
   if (!sharded_dim_named(given, argument(stack, op, last - 1))) return false;
   const auto found = Pieces::of(given, 0);
   const bool descending = argument(stack, op, last).toBool();
-  if (!found || given.size(0) < 4 * kSamples * static_cast<int64_t>(found->count())) return false;
-  for (size_t i = 0; i < found->count(); ++i) {
-    if ((*found)[i].size() == 0) return false;  // a piece without rows has no samples
-  }
+  if (!found || !plan::is_sorted_by_samples(found->rows(), given.size(0))) return false;
   const Tensor self = reduced(given);
   // NaN stands above all in a sorted tensor, and nowhere in a search.
   if (self.is_floating_point() && at::isnan(self).any().item<bool>()) return false;

@@ -256,6 +256,11 @@ class Values(unittest.TestCase):
             mesh = sherd.init_device_mesh("cpu", (4,))
             x = sherd.zeros(8, 8, device_mesh=mesh, placements=[Shard(1)])
             self.assertGreater(sherd.explain("sort", x, dim=1, outputs=2).bytes, 0)
+            found = sherd.explain("max", x, dim=1)
+            self.assertEqual(found.exchanges, [("all_gather@0 of one candidate per rank", 3 * 8 * (4 + 8))])
+            self.assertEqual(found.bytes, found.least_bytes)
+            self.assertEqual(found.bytes, found.exchanges[0][1])
+            self.assertEqual(sherd.explain("relu", x).along, "")
 
     def test_register_rule(self) -> None:
         library = torch.library.Library("sherd_python_test", "DEF")

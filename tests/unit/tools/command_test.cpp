@@ -130,6 +130,20 @@ TEST(CommandTest, ExplainAsJson) {
   EXPECT_EQ(json["bytes"], 768);
 }
 
+TEST(CommandTest, ExplainAsJsonOfAnOperatorAlongAShardedDim) {
+  const auto result = run_command(sherd_command({"explain", "unique", "i64[64@a]", "--mesh", "[a=4]", "--json"}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json["along"], "ranks tell each other what they found, axis by axis");
+  EXPECT_EQ(
+      json["exchanges"][0],
+      (nlohmann::json{
+          {"exchange", "all_gather@a of how many each rank found"}, {"times", 1}, {"bytes", 24}, {"least_bytes", 24}}));
+  EXPECT_EQ(json["least_bytes"], 24 + 3 * 16);
+  EXPECT_EQ(json["bytes"], 24 + 3 * 16 * 16);
+  EXPECT_TRUE(json["axes"].empty());
+}
+
 TEST(CommandTest, ExplainAsJsonOfAnOperatorWithoutARule) {
   const auto result = run_command(sherd_command({"explain", "erfinv", "f32[8@0]", "--mesh", "[2]", "--json"}));
   ASSERT_EQ(result.code, 0) << result.err;
