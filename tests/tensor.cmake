@@ -18,3 +18,10 @@ sherd_test(rules_test LABEL unit LINK core
 sherd_test(communication_test LABEL property LINK sherd
   SOURCES property/communication_test.cpp property/explained_bytes_test.cpp property/distribute_any.cpp)
 sherd_test(along_sharded_test LABEL property LINK sherd SOURCES property/along_sharded_test.cpp property/distribute_any.cpp)
+
+# The ranks of `sherd calibrate` measure, and one prints a line for the shell.
+if(SHERD_TORCH_ROOMS)
+  add_test(NAME calibrate COMMAND sherd_command calibrate -n 2)
+  set_tests_properties(calibrate PROPERTIES LABELS multiprocess TIMEOUT 120
+    PASS_REGULAR_EXPRESSION "SHERD_COSTS=call=[-0-9.e]+,message=[-0-9.e]+,byte=[-0-9.e]+")
+endif()

@@ -29,7 +29,8 @@ std::filesystem::path ranks_program() {
 }  // namespace
 
 int calibrate(const Verb& verb, const Arguments& arguments) {
-  LaunchOptions options{.prefix = false};
+  LaunchOptions options;
+  options.prefix = false;
   std::string backend;
   CLI::App parser(verb.summary);
   make_parser(parser, verb, kExamples);

@@ -21,6 +21,7 @@ constexpr const char* kExamples =
     "  sherd explain sum \"f32[64@dp, 32] P(sum)@tp\" --arg dim=1 --mesh \"[dp=2, tp=4]\"\n"
     "  sherd explain view \"f32[8@dp, 6]\" --arg size=[2,4,6] --mesh \"[dp=2]\"\n"
     "  sherd explain native_layer_norm \"f32[8@dp, 6]\" \"f32[6]\" - --arg normalized_shape=[6] --mesh \"[dp=2]\"\n"
+    "  sherd explain redistribute \"f32[64@tp, 32]\" \"f32[64, 32@tp]\" --mesh \"[tp=4]\"\n"
     "  sherd explain mylib::ffn \"f32[8, 6@tp]\" \"f32[6@tp, 4]\" --rule \"b d, d f -> b f | reduce d\" --mesh "
     "\"[tp=2]\"\n";
 
@@ -141,6 +142,25 @@ void print_json(const Explanation& e) {
   fmt::print("{}\n", whole.dump(2));
 }
 
+// `redistribute` is no operator of torch: its two tensors are where one is and where it shall be.
+int print_redistribution(const OperatorCall& call, const Mesh& mesh, bool as_json) {
+  if (call.operands.size() != 2 || !call.operands[0] || !call.operands[1]) {
+    throw std::invalid_argument(ErrorText("explain", "redistribute needs two tensors: from and to")
+                                    .fact("tensors", std::to_string(call.operands.size()))
+                                    .help("sherd explain redistribute \"f32[64@tp, 32]\" \"f32[64, 32@tp]\" --mesh \"[tp=4]\""));
+  }
+  const TensorText& from = *call.operands[0];
+  const TensorText& to = *call.operands[1];
+  const std::string plan = explain_redistribution(from, to, mesh);
+  if (as_json) {
+    const Json json = {{"op", call.op}, {"from", to_string(from, mesh)}, {"to", to_string(to, mesh)}, {"plan", plan}};
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    fmt::print("redistribute  {} -> {}\n  {}\n", to_string(from, mesh), to_string(to, mesh), plan);
+  }
+  return kOk;
+}
+
 }  // namespace
 
 int explain(const Verb& verb, const Arguments& arguments) {
@@ -167,6 +187,7 @@ int explain(const Verb& verb, const Arguments& arguments) {
   for (const std::string& text : tensors) {
     call.operands.push_back(text == "-" ? std::nullopt : std::optional(parse_tensor(text, mesh)));
   }
+  if (call.op == "redistribute") return print_redistribution(call, mesh, as_json);
   for (const std::string& text : plain) call.arguments.push_back(parse_argument(text));
   const Explanation explanation = sherd::explain(call, mesh);
   as_json ? print_json(explanation) : fmt::print("{}", to_string(explanation));

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "sherd/costs.h"
 #include "sherd/layout.h"
 
 namespace sherd {
@@ -92,6 +93,11 @@ struct Explanation {
 /// Throws std::invalid_argument: an unknown dtype, a bad rule, operands that do not fit the operator's rule.
 /// The dtype of an output is guessed: that of the first operand with a fraction, but for comparisons and indices.
 Explanation explain(const OperatorCall& call, const Mesh& mesh);
+
+/// How a tensor would be moved from one layout to another on the mesh, in the words of docs/moving.md:
+/// "exchange@tp 6.0 KiB". Throws std::invalid_argument where they are not of one shape and dtype.
+std::string explain_redistribution(const TensorText& from, const TensorText& to, const Mesh& mesh,
+                                   const CommCosts& costs = {});
 
 /// The rules that the tables have for an operator ("mm", "aten::mm", "mylib::ffn"), in the notation of docs/rules.md;
 /// "computed from shapes" where a function makes it. None: it runs whole on every rank.

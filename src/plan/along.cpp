@@ -23,38 +23,18 @@ bool names(std::string_view ops, std::string_view name) {
   return false;
 }
 
-int64_t rows_of(const std::vector<Run>& runs) {
-  int64_t rows = 0;
-  for (const Run& run : runs) rows += run.size;
-  return rows;
-}
-
-int64_t rows_of_both(const std::vector<Run>& a, const std::vector<Run>& b) {
-  int64_t rows = 0;
-  for (const Run& x : a) {
-    for (const Run& y : b) rows += both({x.offset, x.offset + x.size}, {y.offset, y.offset + y.size}).size();
-  }
-  return rows;
-}
-
 // Elements that the rank at a coordinate receives in a step.
-int64_t received(const Step& step, const Layout& before, const Layout& after, const Dims& coordinate) {
+int64_t received(const Step& step, const Held& before, const Held& after, const Dims& coordinate) {
+  int64_t n = 1;
+  for (const int64_t axis : step.axes) n *= before.layout().mesh.size(axis);
   switch (step.action) {
-    case Action::all_reduce: {
-      const int64_t n = before.mesh.size(step.axes[0]);
-      return 2 * numel(local_shape(before, coordinate)) * (n - 1) / n;
-    }
+    case Action::all_reduce:
+      return 2 * numel(before.grid(coordinate)) * (n - 1) / n;
     case Action::reduce_scatter:
-      return numel(local_shape(after, coordinate)) * (before.mesh.size(step.axes[0]) - 1);
+      return numel(after.grid(coordinate)) * (n - 1);
     case Action::exchange: {
-      int64_t wanted = 1;
-      int64_t held = 1;
-      for (int64_t d = 0; d < static_cast<int64_t>(before.shape.size()); ++d) {
-        const auto target = local_runs(after, d, coordinate);
-        wanted *= rows_of(target);
-        held *= rows_of_both(local_runs(before, d, coordinate), target);
-      }
-      return wanted - held;
+      const RunGrid wanted = after.grid(coordinate);
+      return numel(wanted) - overlap(before.grid(coordinate), wanted);
     }
     case Action::slice:
     case Action::keep_one:
@@ -92,9 +72,10 @@ bool has_fraction(std::string_view dtype) {
 std::vector<Explanation::Step> steps_between(const Mesh& mesh, const TensorText& tensor, const Placements& to) {
   const int64_t size = element_size(tensor.dtype);
   std::vector<Explanation::Step> steps;
-  Layout before{mesh, tensor.shape, tensor.placements};
+  Held before(mesh, tensor.shape, tensor.placements);
   for (const Step& step : plan_redistribution(mesh, tensor.shape, size, tensor.placements, to).steps) {
-    const Layout after{mesh, tensor.shape, step.after};
+    Held after = before;
+    after.become(step.after, step.cut);
     const auto here = [&](const Dims& coordinate) { return received(step, before, after, coordinate); };
     steps.push_back({to_string(step, mesh), most_over(mesh, here) * size});
     before = after;

@@ -7,6 +7,8 @@
 
 namespace sherd::plan {
 
+using sherd::numel;
+
 using RunList = std::vector<Run>;
 using RunGrid = std::vector<RunList>;  // one list per dim: the product of the lists
 

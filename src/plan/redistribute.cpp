@@ -7,6 +7,10 @@
 #include <stdexcept>
 #include <utility>
 
+#include "plan/along.h"
+#include "sherd/error.h"
+#include "sherd/explain.h"
+
 namespace sherd::plan {
 namespace {
 
@@ -440,3 +444,22 @@ std::string to_string(const Redistribution& plan, const Mesh& mesh) {
 }
 
 }  // namespace sherd::plan
+
+namespace sherd {
+
+std::string explain_redistribution(const TensorText& from, const TensorText& to, const Mesh& mesh,
+                                   const CommCosts& costs) {
+  if (from.shape != to.shape || from.dtype != to.dtype) {
+    throw std::invalid_argument(ErrorText("redistribute", "a tensor keeps its shape and its type when it is moved")
+                                    .fact("from", to_string(from, mesh))
+                                    .fact("to", to_string(to, mesh))
+                                    .help(to_string(TensorText{from.dtype, from.shape, to.placements}, mesh)));
+  }
+  const Placements before = checked_placements("redistribute", mesh, from.shape, from.placements);
+  const Placements after = checked_placements("redistribute", mesh, to.shape, to.placements);
+  const auto plan =
+      plan::plan_redistribution(mesh, from.shape, plan::element_size(from.dtype), before, after, {.costs = costs});
+  return to_string(plan, mesh);
+}
+
+}  // namespace sherd

@@ -275,9 +275,26 @@ TEST(TransferTest, BothSidesAgree) {
         taken[{take.rank, rank}].push_back(take.rows);
         elements += numel(take.rows);
       }
-      if (const auto here = to.mesh.coordinate_of(rank)) EXPECT_EQ(elements, numel(grid_of(to, *here)));
+      const auto here = to.mesh.coordinate_of(rank);
+      EXPECT_EQ(elements, here ? numel(grid_of(to, *here)) : 0);
     }
     EXPECT_EQ(given, taken) << "seed " << seed;
+  }
+}
+
+TEST(CostsTest, TextsAreReadBack) {
+  const CommCosts costs{.call = 2.5e-5, .message = 1e-6, .byte = 3e-10};
+  EXPECT_EQ(sherd::to_string(costs), "call=2.5e-05,message=1e-06,byte=3e-10");
+  EXPECT_EQ(parse_costs(sherd::to_string(costs)), costs);
+  for (const char* text : {"", "call=1", "call=1,message=2,byte=-1", "call=1,message=2,byte=3 ", "call=x,message=1,byte=1"}) {
+    try {
+      parse_costs(text);
+      ADD_FAILURE() << text;
+    } catch (const std::invalid_argument& error) {
+      EXPECT_EQ(std::string(error.what()), "parse_costs: these are no costs of communication\n  text: \"" +
+                                               std::string(text) +
+                                               "\"\n  help: call=3e-05,message=1e-05,byte=1e-09");
+    }
   }
 }
 

@@ -33,9 +33,9 @@ std::vector<std::string> words_of(const std::string& line) {
 TEST(CommandTest, HelpNamesEveryVerbAndShowsExamples) {
   const auto help = run_command(sherd_command({"--help"}));
   EXPECT_EQ(help.code, 0);
-  for (const char* word : {"usage: sherd", "  run ", "  layout ", "  explain ", "examples:"})
+  for (const char* word : {"usage: sherd", "  run ", "  layout ", "  calibrate ", "  explain ", "examples:"})
     EXPECT_NE(help.out.find(word), std::string::npos) << word;
-  for (const char* verb : {"run", "layout", "explain"}) {
+  for (const char* verb : {"run", "layout", "calibrate", "explain"}) {
     const auto verb_help = run_command(sherd_command({verb, "--help"}));
     EXPECT_EQ(verb_help.code, 0);
     EXPECT_NE(verb_help.out.find(std::string("usage: sherd ") + verb), std::string::npos);
@@ -51,7 +51,7 @@ TEST(CommandTest, BadUsageExitsWithTwo) {
   EXPECT_EQ(run_command(sherd_command({})).code, 2);
   const auto unknown = run_command(sherd_command({"fly"}));
   EXPECT_EQ(unknown.code, 2);
-  EXPECT_EQ(unknown.err, "sherd: no such verb\n  verb: fly\n  verbs: run, layout, explain\n  help: sherd --help\n");
+  EXPECT_EQ(unknown.err, "sherd: no such verb\n  verb: fly\n  verbs: run, layout, calibrate, explain\n  help: sherd --help\n");
   EXPECT_EQ(run_command(sherd_command({"layout", "f32[4]"})).code, 2);
   EXPECT_EQ(run_command(sherd_command({"layout", "f32[4", "--mesh", "[2]"})).code, 2);
   EXPECT_EQ(run_command(sherd_command({"layout", "f32[4@x]", "--mesh", "[dp=2]"})).code, 2);
