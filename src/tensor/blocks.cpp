@@ -83,7 +83,7 @@ void run_round(const BlockSwap& swap, const Round& out, const Round& in, const a
     sent = at::empty({out.total()}, options);
     walk(sent, out, [&](const Block& block, const Tensor& place) {
       const HeldPart& part = swap.from[block.part];
-      place.copy_(take(part.tensor, part.rows, block.rows));
+      get(part.tensor, part.rows, block.rows, place);
     });
   }
   const auto direct = whole_part(swap.to, in);

@@ -202,7 +202,8 @@ class Mover {
     int64_t bytes = 0;
     for (const Traveller* traveller : travellers) {
       const auto element = static_cast<int64_t>(traveller->local.element_size());
-      bytes += (largest_part(traveller->held.layout()) + largest_part(after(*traveller).layout())) * element;
+      // Where the target has replicas, a rank sends more than it has, but all together no more than they receive.
+      bytes += 2 * std::max(largest_part(traveller->held.layout()), largest_part(after(*traveller).layout())) * element;
     }
     return rounds_for(bytes, options_.staging_bytes);
   }

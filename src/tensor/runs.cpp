@@ -29,17 +29,23 @@ RunList positions(const RunList& held, const RunList& rows) {
   return result;
 }
 
-void put_from(const at::Tensor& local, const std::vector<RunList>& places, size_t dim, const at::Tensor& block) {
-  if (dim == places.size()) {
-    local.copy_(block);
-    return;
-  }
+// Calls copy(part of local, part of block) for every run of the places that the block's rows have in the local tensor.
+template <typename Copy>
+void for_each_piece(const at::Tensor& local, const std::vector<RunList>& places, size_t dim, const at::Tensor& block,
+                    const Copy& copy) {
+  if (dim == places.size()) return copy(local, block);
   int64_t at = 0;
   for (const Run& run : places[dim]) {
     const auto d = static_cast<int64_t>(dim);
-    put_from(local.narrow(d, run.offset, run.size), places, dim + 1, block.narrow(d, at, run.size));
+    for_each_piece(local.narrow(d, run.offset, run.size), places, dim + 1, block.narrow(d, at, run.size), copy);
     at += run.size;
   }
+}
+
+std::vector<RunList> places_of(const RunGrid& held, const RunGrid& rows) {
+  std::vector<RunList> places;
+  for (size_t d = 0; d < rows.size(); ++d) places.push_back(positions(held[d], rows[d]));
+  return places;
 }
 
 }  // namespace
@@ -67,9 +73,13 @@ at::Tensor take(const at::Tensor& local, const RunGrid& held, const RunGrid& row
 }
 
 void put(const at::Tensor& local, const RunGrid& held, const RunGrid& rows, const at::Tensor& block) {
-  std::vector<RunList> places;
-  for (size_t d = 0; d < rows.size(); ++d) places.push_back(positions(held[d], rows[d]));
-  put_from(local, places, 0, block);
+  for_each_piece(local, places_of(held, rows), 0, block,
+                 [](const at::Tensor& here, const at::Tensor& there) { here.copy_(there); });
+}
+
+void get(const at::Tensor& local, const RunGrid& held, const RunGrid& rows, const at::Tensor& block) {
+  for_each_piece(local, places_of(held, rows), 0, block,
+                 [](const at::Tensor& here, const at::Tensor& there) { there.copy_(here); });
 }
 
 }  // namespace sherd::detail

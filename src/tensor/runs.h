@@ -15,4 +15,7 @@ at::Tensor take(const at::Tensor& local, const RunGrid& held, const RunGrid& row
 /// Writes `block`, of shape_of(rows), to where a local tensor that holds `held` has these rows.
 void put(const at::Tensor& local, const RunGrid& held, const RunGrid& rows, const at::Tensor& block);
 
+/// The other way round: `block` becomes those rows. As take, without a copy on the way.
+void get(const at::Tensor& local, const RunGrid& held, const RunGrid& rows, const at::Tensor& block);
+
 }  // namespace sherd::detail

@@ -74,10 +74,10 @@ TEST_F(MovingErrorTest, ATargetMeshWithRanksThatAreNotThere) {
   EXPECT_EQ(value_error([&] {
               redistribute(rows(mesh), DeviceMesh("cpu", parse_mesh("[a=5]")), {Shard(0)});
             }),
-            "DeviceMesh: the mesh is larger than the world\n"
-            "  mesh: [a=5], 5 ranks\n"
+            "init_device_mesh: the mesh is larger than the world\n"
+            "  mesh: [a=5] needs rank 4\n"
             "  world: 4 ranks\n"
-            "  help: start more ranks, or make the mesh smaller");
+            "  help: start more ranks: sherd run -n 5 -- ./program, or sherd::spawn(5, fn)");
 }
 
 TEST(MovingErrorsOnEveryRank, BoxesThatOverlapOrLeaveAHole) {
@@ -89,8 +89,8 @@ TEST(MovingErrorsOnEveryRank, BoxesThatOverlapOrLeaveAHole) {
   EXPECT_THAT(texts, Each(std::string("from_boxes: boxes overlap\n"
                                       "  box 0: [0:3]\n"
                                       "  box 1: [2:4]\n"
-                                      "  common: [2:3]\n"
-                                      "  help: every element of [4] must be in exactly one box")));
+                                      "  both hold: [2:3]\n"
+                                      "  help: make box 1 Box{{3}, {1}}")));
   const auto holes = errors_of_ranks(2, [](World& world) {
     const DeviceMesh mesh = init_device_mesh("cpu", {2});
     std::vector<BoxTensor> boxes;
@@ -98,8 +98,10 @@ TEST(MovingErrorsOnEveryRank, BoxesThatOverlapOrLeaveAHole) {
     from_boxes(boxes, {4}, mesh, {Shard(0)}, torch::kFloat);
   });
   EXPECT_THAT(holes, Each(std::string("from_boxes: boxes leave a hole\n"
-                                      "  missing: [0:1]\n"
-                                      "  help: every element of [4] must be in exactly one box")));
+                                      "  hole: [0:1]\n"
+                                      "  shape: [4]\n"
+                                      "  boxes: 1\n"
+                                      "  help: add Box{{0}, {1}}")));
 }
 
 TEST(MovingErrorsOnEveryRank, ABoxOutsideTheTensor) {
@@ -109,10 +111,10 @@ TEST(MovingErrorsOnEveryRank, ABoxOutsideTheTensor) {
   });
   EXPECT_THAT(texts, Each(std::string("read_boxes: 1 of 2 ranks failed\n"
                                       "  rank 1: read_boxes: a box is not inside the tensor\n"
-                                      "    box: [2:5, 0:6]\n"
-                                      "    tensor: [4, 6]\n"
-                                      "    help: boxes inside [0:4, 0:6]\n"
-                                      "  help: mend what rank 1 says")));
+                                      "      box: [2:5, 0:6]\n"
+                                      "      tensor: [4, 6]\n"
+                                      "      help: boxes inside [0:4, 0:6]\n"
+                                      "  help: mend what these ranks say; no rank went on")));
 }
 
 TEST(MovingErrorsOnEveryRank, ATensorThatDoesNotFitItsBox) {

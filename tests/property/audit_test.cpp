@@ -44,6 +44,8 @@ constexpr Accepted kAccepted[] = {
     {"embedding_bag_of_rows",  "(R, R, P(sum))",      "linear in the weights of samples, but the sizes of bags are not Partial"},
     {"embedding_bag_of_rows",  "(R, S(0), S(0))",     "bags are found by offsets, which count the indices of all ranks"},
     {"embedding_bag_of_rows",  "(R, S(1), S(1))",     "bags are found by offsets, which count the indices of all ranks"},
+    {"equal",                  "(S(0))",              "one answer for all ranks"},
+    {"equal",                  "(S(1))",              "one answer for all ranks"},
     {"fractional_max_pool2d",  "(R, P(sum))",         "the numbers shift windows, and here by luck none"},
     {"fractional_max_pool2d",  "(S(0), P(sum))",      "the numbers shift windows, and here by luck none"},
     {"group_norm",             "(R, P(sum), P(sum))", "linear in weight and bias, but mean and rstd are not Partial"},
