@@ -3,7 +3,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "comm/arguments.h"
 #include "comm/errors.h"
@@ -14,6 +13,7 @@
 #include "comm/settings.h"
 #include "comm/threads.h"
 #include "comm/transports.h"
+#include "comm/watched_store.h"
 #include "sherd/box.h"
 
 namespace sherd {
@@ -62,7 +62,7 @@ c10::intrusive_ptr<c10d::Backend> GroupState::make(c10::DeviceType device, const
     }
     return c10::make_intrusive<ThreadsBackend>(link_->hubs->hub(key, ranks_), rank_);
   }
-  const Meeting meeting{.store = c10::make_intrusive<c10d::PrefixStore>(key, link_->store),
+  const Meeting meeting{.store = c10::make_intrusive<WatchedStore>(key, link_),
                         .rank = rank_,
                         .size = size(),
                         .timeout = link_->timeout};
