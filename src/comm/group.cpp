@@ -63,8 +63,16 @@ c10::intrusive_ptr<c10d::Backend> GroupState::make(c10::DeviceType device, const
   const Meeting meeting{.store = c10::make_intrusive<c10d::PrefixStore>(key, link_->store),
                         .rank = rank_,
                         .size = size(),
-                        .timeout = link_->timeout};
-  return backend == "nccl" ? make_nccl(meeting) : make_gloo(meeting);
+                        .timeout = link_->timeout,
+                        .ranks = ranks_};
+  if (backend == "nccl") return make_nccl(meeting);
+  if (backend == "gloo" || device != c10::DeviceType::CPU) return make_gloo(meeting);
+  if (share_a_host(meeting)) return make_shm(meeting);
+  if (backend == "auto") return make_gloo(meeting);
+  throw_comm_error(ErrorText(operation, "the ranks of the group are not on one host")
+                       .fact("group", name_)
+                       .fact("backend", config_.text())
+                       .help("WorldOptions{.backend = \"gloo\"}, or leave it empty"));
 }
 
 c10::intrusive_ptr<c10d::Backend> GroupState::backend(c10::DeviceType device) {
@@ -103,9 +111,18 @@ void GroupState::receive_from_self(const at::Tensor& tensor, int tag, uint64_t t
 
 void GroupState::close(const char* reason) {
   if (closed_ == nullptr) closed_ = reason;
+  for (auto& [device, transport] : transports_) {
+    if (dynamic_cast<SyncBackend*>(transport.get()) != nullptr) transport->abort();
+  }
   if (under_way_.use_count() > 1) return;  // the backend's destructor would wait for them
   checked_.clear();
   transports_.clear();
+}
+
+void GroupState::end() {
+  for (auto& [device, transport] : transports_) {
+    if (dynamic_cast<SyncBackend*>(transport.get()) != nullptr) transport->shutdown();
+  }
 }
 
 void GroupState::rethrow(const char* operation) {

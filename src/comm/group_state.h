@@ -38,6 +38,8 @@ class GroupState {
   /// Lets go of the backends: what the other ranks wait for on them ends with an error. Later calls fail, saying
   /// `reason`. A backend with calls under way stays until they end.
   void close(const char* reason);
+  /// Tells the other members that this rank makes no more calls, where the backends can.
+  void end();
   /// Kept by calls under way.
   std::shared_ptr<const void> under_way() const { return under_way_; }
 

@@ -8,10 +8,12 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
 #include "comm/errors.h"
+#include "comm/reduce.h"
 #include "sherd/box.h"
 
 namespace sherd::detail {
@@ -163,6 +165,13 @@ void reduce_into(const at::Tensor& out, const std::vector<at::Tensor>& parts, Re
   const bool narrow_float =
       out.scalar_type() == c10::ScalarType::Half || out.scalar_type() == c10::ScalarType::BFloat16;
   const bool widen = narrow_float && (op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::product);
+  const auto plain = [](const at::Tensor& tensor) { return tensor.device().is_cpu() && tensor.is_contiguous(); };
+  const ReduceLoop loop = reduce_loop(out.scalar_type(), op);
+  if (loop != nullptr && plain(out) && std::all_of(parts.begin(), parts.end(), plain)) {
+    std::vector<const void*> data;
+    for (const at::Tensor& part : parts) data.push_back(part.const_data_ptr());
+    return loop(out.mutable_data_ptr(), data.data(), data.size(), static_cast<size_t>(out.numel()));
+  }
   at::Tensor sum = widen ? parts.front().to(c10::ScalarType::Float) : parts.front().clone();
   for (size_t i = 1; i < parts.size(); ++i) {
     const at::Tensor& part = parts[i];

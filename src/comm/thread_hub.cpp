@@ -18,35 +18,13 @@ at::Tensor representative(const Call& call) {
   return call.outputs.empty() ? at::Tensor() : call.outputs.front();
 }
 
-bool blocks_per_rank(const Call& call, size_t ranks) {
-  switch (call.kind) {
-    case Collective::all_gather:
-      return call.outputs.size() == ranks;
-    case Collective::all_to_all:
-      return call.outputs.size() == ranks && call.inputs.size() == ranks;
-    case Collective::reduce_scatter:
-      return call.inputs.size() == ranks;
-    case Collective::gather:
-      return call.outputs.empty() || call.outputs.size() == ranks;
-    case Collective::scatter:
-      return call.inputs.empty() || call.inputs.size() == ranks;
-    default:
-      return true;
-  }
-}
-
 }  // namespace
 
 ThreadHub::ThreadHub(std::vector<int64_t> ranks, std::chrono::milliseconds timeout)
     : ranks_(std::move(ranks)), timeout_(timeout), slots_(ranks_.size()) {}
 
 void ThreadHub::meet(int rank, const Call& call) {
-  if (!blocks_per_rank(call, ranks_.size())) {
-    throw_value_error(ErrorText(name_of(call.kind), "needs one block per rank of the group")
-                          .fact("call", describe(call))
-                          .fact("group", "ranks " + rank_list(ranks_))
-                          .help("pass as many tensors as the group has ranks"));
-  }
+  check_blocks_per_rank(call, ranks_);
   std::unique_lock lock(mutex_);
   check_open(call.kind);
   slots_[static_cast<size_t>(rank)].call = call;

@@ -69,6 +69,11 @@ void WorldState::close() {
   for (auto& [key, group] : groups_) group->close("this rank left the group when it failed");
 }
 
+void WorldState::end() {
+  const std::lock_guard lock(groups_mutex_);
+  for (auto& [key, group] : groups_) group->end();
+}
+
 }  // namespace detail
 
 int World::rank() const { return state_->link().rank; }

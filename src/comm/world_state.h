@@ -26,6 +26,8 @@ class WorldState {
   void fail(const std::string& message);
   /// Lets go of every backend.
   void close();
+  /// Tells the other members of every group that this rank makes no more calls; what it sent can still be received.
+  void end();
 
   std::mutex mutex;                                                    // guards `meshes`, which device_mesh.cpp keeps
   std::map<std::string, std::weak_ptr<const DeviceMeshState>> meshes;  // weak: a mesh keeps its world alive
