@@ -14,4 +14,5 @@
 #include "sherd/parallel.h"
 #include "sherd/picture.h"
 #include "sherd/placement.h"
+#include "sherd/shared_memory.h"
 #include "sherd/world.h"

@@ -67,21 +67,6 @@ class Reducer {
   std::vector<const void*> parts_;
 };
 
-// stage(t) writes what this rank gives in round t, take(t) reads what the others gave. `rounds` is asked when all have
-// met: the others' sizes are known then.
-template <class Rounds, class Stage, class Take>
-void in_rounds(ShmHub& hub, const Call& call, Rounds rounds, Stage stage, Take take) {
-  stage(size_t{0});
-  hub.meet(call);
-  const size_t n = rounds();
-  take(size_t{0});
-  for (size_t t = 1; t < n; ++t) {
-    stage(t);
-    hub.meet_again(name_of(call.kind));
-    take(t);
-  }
-}
-
 // Ranks read in different orders, so that they do not all read one rank's memory at once.
 template <class F>
 void for_each_other(const ShmHub& hub, F&& f) {
@@ -172,6 +157,21 @@ void ShmBackend::move(const Call& call) {
   }
 }
 
+// stage(t) writes what this rank gives in round t, take(t) reads what the others gave. `rounds` is asked when all have
+// met: the others' sizes are known then.
+template <class Rounds, class Stage, class Take>
+void ShmBackend::in_rounds(const Call& call, Rounds rounds, Stage stage, Take take) {
+  stage(size_t{0});
+  hub_->meet(call);
+  const size_t n = rounds();
+  take(size_t{0});
+  for (size_t t = 1; t < n; ++t) {
+    stage(t);
+    hub_->meet_again(name_of(call.kind));
+    take(t);
+  }
+}
+
 void ShmBackend::all_gather(const Call& call) {
   const at::Tensor& in = call.inputs.front();
   const size_t element = in.element_size();
@@ -196,7 +196,7 @@ void ShmBackend::all_gather(const Call& call) {
     const at::Tensor& out = call.outputs[static_cast<size_t>(getRank())];
     copy_piece(writable(out) + own.begin, data_of(in) + own.begin, own.size);
   };
-  in_rounds(*hub_, call, rounds, stage, take);
+  in_rounds(call, rounds, stage, take);
 }
 
 void ShmBackend::broadcast(const Call& call) {
@@ -212,7 +212,7 @@ void ShmBackend::broadcast(const Call& call) {
     const Piece piece(tensor.nbytes(), step, t);
     if (!gives) copy_piece(writable(tensor) + piece.begin, hub_->staged(call.root), piece.size);
   };
-  in_rounds(*hub_, call, rounds, stage, take);
+  in_rounds(call, rounds, stage, take);
 }
 
 // all_to_all, and scatter, in which the root alone gives.
@@ -255,7 +255,7 @@ void ShmBackend::exchange(const Call& call) {
       copy_piece(writable(out), data_of(call.inputs[mine]), out.nbytes());
     }
   };
-  in_rounds(*hub_, call, rounds, stage, take);
+  in_rounds(call, rounds, stage, take);
 }
 
 void ShmBackend::reduce_scatter(const Call& call) {
@@ -282,7 +282,7 @@ void ShmBackend::reduce_scatter(const Call& call) {
     reducer.part(me) = data_of(own) + piece.begin;
     reducer.into(writable(out) + piece.begin, piece.size);
   };
-  in_rounds(*hub_, call, rounds, stage, take);
+  in_rounds(call, rounds, stage, take);
 }
 
 void ShmBackend::all_reduce_small(const Call& call) {
@@ -336,7 +336,7 @@ void ShmBackend::all_reduce(const Call& call) {
     });
   };
   in_rounds(
-      *hub_, call, [&] { return chunks + 1; }, stage, take);
+      call, [&] { return chunks + 1; }, stage, take);
 }
 
 void ShmBackend::run_send(const at::Tensor& tensor, int to, int tag) { mail_->post(to, tag, tensor); }

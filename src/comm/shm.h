@@ -28,6 +28,8 @@ class ShmBackend final : public SyncBackend {
   std::function<void()> start_receive(const at::Tensor& tensor, int from, int tag) override;
 
  private:
+  template <class Rounds, class Stage, class Take>
+  void in_rounds(const Call& call, Rounds rounds, Stage stage, Take take);
   void move(const Call& call);
   void all_gather(const Call& call);
   void broadcast(const Call& call);

@@ -1,6 +1,7 @@
 #include "comm/shm_hub.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -54,7 +55,7 @@ ShmHub::ShmHub(ShmSegment segment, ShmMembers members, size_t area)
       area_(rounded(area, kPage)),
       room_(area_ / 2 / kLine * kLine),
       patience_(Patience::of(size())) {
-  control(rank()).process = ProcessId::own();
+  control(rank()).process = ProcessId::of(::getpid());
 }
 
 ShmHub::~ShmHub() { leave(""); }

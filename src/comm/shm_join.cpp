@@ -3,6 +3,7 @@
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -12,12 +13,15 @@
 
 #include "comm/errors.h"
 #include "comm/host.h"
+#include "comm/local.h"
 #include "comm/rank_list.h"
 #include "comm/settings.h"
 #include "comm/shm.h"
 #include "comm/transports.h"
+#include "sherd/shared_memory.h"
 
-namespace sherd::detail {
+namespace sherd {
+namespace detail {
 namespace {
 
 using Texts = std::vector<std::string>;
@@ -63,9 +67,12 @@ c10::intrusive_ptr<c10d::Backend> fall_back(const Meeting& meeting, const Texts&
   if (meeting.rank == 0) {
     const auto fault =
         std::find_if(faults.begin(), faults.end(), [](const std::string& text) { return text != kReady; });
-    TORCH_WARN("shm: ", rank_list(meeting.ranks), ": no shared memory of ", megabytes(needed), " (", needed,
-               " bytes) for these ranks: ", *fault, ". They talk through gloo, which is slower. help: give /dev/shm ",
-               megabytes(needed), " more, or set SHERD_SHM_BYTES to fewer bytes per rank");
+    TORCH_WARN(ErrorText("shm", "too little memory to share: these ranks talk through gloo, which is slower")
+                   .fact("group", "ranks " + rank_list(meeting.ranks))
+                   .fact("needed", megabytes(needed) + " of /dev/shm")
+                   .fact("cause", *fault)
+                   .help("a larger /dev/shm, or SHERD_SHM_BYTES=65536 for less of it per rank")
+                   .str());
   }
   return make_gloo(meeting);
 }
@@ -95,7 +102,7 @@ c10::intrusive_ptr<c10d::Backend> make_shm(const Meeting& meeting) {
     attempt([&] {
       segment = ShmSegment::create(needed);
       segment.allocate(0, ShmHub::part_of(0, meeting.size, area).first);
-      address = {ProcessId::own().pid, segment.descriptor(), random_token()};
+      address = {::getpid(), segment.descriptor(), random_token()};
       std::memcpy(segment.data(), &address.token, sizeof address.token);
     });
     const std::string text = address.text();
@@ -127,4 +134,23 @@ c10::intrusive_ptr<c10d::Backend> make_shm(const Meeting& meeting) {
   return c10::make_intrusive<ShmBackend>(std::move(hub));
 }
 
-}  // namespace sherd::detail
+}  // namespace detail
+
+c10::intrusive_ptr<c10d::Backend> make_shared_memory_backend(const SharedMemoryOptions& options) {
+  detail::Meeting meeting{.store = options.store,
+                          .rank = options.rank,
+                          .size = options.size,
+                          .timeout = detail::timeout_of({.timeout = options.timeout}),
+                          .ranks = options.ranks,
+                          .whole_errors = true};
+  if (meeting.ranks.empty()) {
+    for (int i = 0; i < options.size; ++i) meeting.ranks.push_back(i);
+  }
+  if (options.size == 1) return c10::make_intrusive<detail::LocalBackend>(0, 1);
+  if (detail::share_a_host(meeting)) return detail::make_shm(meeting);
+  detail::throw_comm_error(ErrorText("shm", "the ranks of the group are not on one host")
+                               .fact("group", "ranks " + detail::rank_list(meeting.ranks))
+                               .help("torch.distributed.init_process_group(\"gloo\")"));
+}
+
+}  // namespace sherd

@@ -106,10 +106,10 @@ void ShmSegment::close_descriptor() {
   if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
 }
 
-ProcessId ProcessId::own() {
-  ProcessId id{.pid = ::getpid()};
+ProcessId ProcessId::of(pid_t pid) {
+  ProcessId id{.pid = pid};
   char state = 0;
-  read_stat("self", state, id.start);
+  read_stat(std::to_string(pid), state, id.start);
   return id;
 }
 

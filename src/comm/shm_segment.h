@@ -18,7 +18,7 @@ class ShmSegment {
   static ShmSegment create(size_t bytes);
   /// Of ordinary memory, whose pages come with the first write.
   static ShmSegment create_private(size_t bytes);
-  /// What process `pid` holds as `descriptor`; `bytes` 0 takes all of it.
+  /// What process `pid` holds as `descriptor`.
   static ShmSegment open(pid_t pid, int descriptor);
   ~ShmSegment();
   ShmSegment(ShmSegment&& other) noexcept;
@@ -49,7 +49,7 @@ struct ProcessId {
   pid_t pid = 0;
   uint64_t start = 0;  // when it began, in the kernel's ticks
 
-  static ProcessId own();
+  static ProcessId of(pid_t pid);
   /// False as soon as it has ended, even where its parent has not noticed yet.
   bool alive() const;
 };

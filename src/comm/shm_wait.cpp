@@ -44,15 +44,20 @@ Patience Patience::of(int ranks) {
   return ranks <= cores ? Patience{.polls = 4000, .yields = 0} : Patience{.polls = 20, .yields = 50};
 }
 
-void wait_for(ShmSignal& signal, uint32_t least, Patience patience, const std::function<void()>& look_around) {
+bool poll(Patience patience, const std::function<bool()>& done) {
   for (int i = 0; i < patience.polls; ++i) {
-    if (signal.reached(least)) return;
+    if (done()) return true;
     pause();
   }
   for (int i = 0; i < patience.yields; ++i) {
-    if (signal.reached(least)) return;
+    if (done()) return true;
     ::sched_yield();
   }
+  return done();
+}
+
+void wait_for(ShmSignal& signal, uint32_t least, Patience patience, const std::function<void()>& look_around) {
+  if (poll(patience, [&] { return signal.reached(least); })) return;
   while (!signal.reached(least)) {
     signal.sleepers.fetch_add(1, std::memory_order_seq_cst);
     const uint32_t seen = signal.value.load(std::memory_order_seq_cst);

@@ -31,6 +31,9 @@ struct Patience {
   static Patience of(int ranks);
 };
 
+/// Polls for as long as the patience lasts; returns whether it is done.
+bool poll(Patience patience, const std::function<bool()>& done);
+
 /// Returns when the signal has reached `least`. `look_around` is called every now and then (some 50 ms) and when
 /// somebody nudges; it may throw.
 void wait_for(ShmSignal& signal, uint32_t least, Patience patience, const std::function<void()>& look_around);

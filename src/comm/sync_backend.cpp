@@ -290,6 +290,27 @@ SyncBackend::WorkPtr SyncBackend::alltoall(Tensors& outputs, Tensors& inputs, co
   return finish({.kind = Collective::all_to_all, .inputs = inputs, .outputs = outputs});
 }
 
+SyncBackend::WorkPtr SyncBackend::allreduce_coalesced(Tensors& tensors,
+                                                      const c10d::AllreduceCoalescedOptions& options) {
+  for (const at::Tensor& tensor : tensors) {
+    std::vector<at::Tensor> one{tensor};
+    allreduce(one, options);
+  }
+  return c10::make_intrusive<FinishedWork>(getRank(), tensors);
+}
+
+SyncBackend::WorkPtr SyncBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                  const c10d::AllgatherOptions& options) {
+  for (size_t i = 0; i < inputs.size(); ++i) _allgather_base(outputs.at(i), inputs[i], options);
+  return c10::make_intrusive<FinishedWork>(getRank(), outputs);
+}
+
+SyncBackend::WorkPtr SyncBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                  const c10d::ReduceScatterOptions& options) {
+  for (size_t i = 0; i < inputs.size(); ++i) _reduce_scatter_base(outputs.at(i), inputs[i], options);
+  return c10::make_intrusive<FinishedWork>(getRank(), outputs);
+}
+
 SyncBackend::WorkPtr SyncBackend::send(Tensors& tensors, int to, int tag) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   run_send(only("send", tensors), to, tag);
