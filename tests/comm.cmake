@@ -21,4 +21,4 @@ endif()
 
 sherd_test(comm_test LABEL unit LINK sherd
   SOURCES unit/comm/backend_config_test.cpp unit/comm/device_mesh_test.cpp unit/comm/recorder_test.cpp
-          unit/comm/world_test.cpp)
+          unit/comm/reduce_test.cpp unit/comm/shm_test.cpp unit/comm/world_test.cpp)

@@ -16,4 +16,5 @@
 #include "sherd/picture.h"
 #include "sherd/placement.h"
 #include "sherd/redistribute.h"
+#include "sherd/shared_memory.h"
 #include "sherd/world.h"

@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "bindings.h"
+#include "sherd/shared_memory.h"
 
 namespace sherd::python {
 namespace {
@@ -123,6 +124,13 @@ void bind_world(py::module_& module) {
       "init_with_store",
       [](c10::intrusive_ptr<c10d::Store> store, int rank, int size) {
         return init_with_store(std::move(store), rank, size);
+      },
+      ReleaseGil());
+  module.def(
+      "make_shared_memory_backend",
+      [](c10::intrusive_ptr<c10d::Store> store, int rank, int size, double timeout, std::vector<int64_t> ranks) {
+        const std::chrono::milliseconds time(static_cast<int64_t>(timeout * 1000));
+        return make_shared_memory_backend({std::move(store), rank, size, time, std::move(ranks)});
       },
       ReleaseGil());
   module.def("fake_world", &fake_world, py::arg("rank"), py::arg("size"));

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os as _os
 
 from . import _load  # noqa: F401  (first: it compares the versions of torch)
-from . import _compile, _methods, _mixing
+from . import _compile, _methods, _mixing, _shared_memory
 from ._C import (
     Box,
     CollectiveCall,
@@ -93,6 +93,7 @@ from ._world import fake_world, init, spawn
 
 _methods.install()
 _mixing.install()
+_shared_memory.register()
 _compile.skip_package()
 
 cmake_prefix_path: str = _os.path.dirname(_os.path.abspath(__file__))

@@ -12,13 +12,13 @@ namespace sherd::detail {
 namespace {
 
 constexpr const char* kHelp = "\"cpu:gloo,cuda:nccl\", or one name for all devices";
-constexpr std::array kBackends = {"threads", "gloo", "nccl", "fake"};
+constexpr std::array kBackends = {"threads", "auto", "shm", "gloo", "nccl", "fake"};
 
 std::string checked_backend(const std::string& name, const std::string& text) {
   if (std::find(kBackends.begin(), kBackends.end(), name) == kBackends.end()) {
     throw_value_error(ErrorText("backend", "there is no backend called \"" + name + "\"")
                           .fact("text", "\"" + text + "\"")
-                          .fact("known", "threads, gloo, nccl, fake")
+                          .fact("known", "threads, auto, shm, gloo, nccl, fake")
                           .help(kHelp));
   }
   return name;

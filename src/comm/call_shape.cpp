@@ -2,6 +2,9 @@
 
 #include <cstring>
 
+#include "comm/errors.h"
+#include "comm/rank_list.h"
+
 namespace sherd::detail {
 namespace {
 
@@ -36,6 +39,28 @@ int64_t taken(const Call& call, int from) {
   }
 }
 
+bool blocks_per_rank(const Call& call, size_t ranks) {
+  switch (call.kind) {
+    case Collective::all_gather:
+      return call.outputs.size() == ranks;
+    case Collective::all_to_all:
+      return call.outputs.size() == ranks && call.inputs.size() == ranks;
+    case Collective::reduce_scatter:
+      return call.inputs.size() == ranks;
+    case Collective::gather:
+      return call.outputs.empty() || call.outputs.size() == ranks;
+    case Collective::scatter:
+      return call.inputs.empty() || call.inputs.size() == ranks;
+    default:
+      return true;
+  }
+}
+
+c10::ScalarType dtype_of(const Call& call) {
+  const auto& tensors = call.inputs.empty() ? call.outputs : call.inputs;
+  return tensors.empty() ? c10::ScalarType::Undefined : tensors.front().scalar_type();
+}
+
 std::string fixed(const std::string& text) {
   std::string result = text.substr(0, kTextBytes);
   result.resize(kTextBytes, '\0');
@@ -43,6 +68,14 @@ std::string fixed(const std::string& text) {
 }
 
 }  // namespace
+
+void check_blocks_per_rank(const Call& call, const std::vector<int64_t>& ranks) {
+  if (blocks_per_rank(call, ranks.size())) return;
+  throw_value_error(ErrorText(name_of(call.kind), "needs one block per rank of the group")
+                        .fact("call", describe(call))
+                        .fact("group", "ranks " + rank_list(ranks))
+                        .help("pass as many tensors as the group has ranks"));
+}
 
 CallShape shape_of(const Call& call, int size) {
   CallShape shape;
@@ -71,20 +104,39 @@ bool fit_together(const std::vector<CallShape>& shapes) {
 }
 
 bool fit_together(const std::vector<const Call*>& calls) {
-  const auto dtype = [](const Call& call) {
-    const auto& tensors = call.inputs.empty() ? call.outputs : call.inputs;
-    return tensors.empty() ? c10::ScalarType::Undefined : tensors.front().scalar_type();
-  };
   const Call& first = *calls.front();
   const auto n = static_cast<int>(calls.size());
   for (int i = 0; i < n; ++i) {
     const Call& call = *calls[static_cast<size_t>(i)];
-    if (call.kind != first.kind || call.op != first.op || call.root != first.root || dtype(call) != dtype(first)) {
+    if (call.kind != first.kind || call.op != first.op || call.root != first.root ||
+        dtype_of(call) != dtype_of(first)) {
       return false;
     }
     for (int k = 0; k < n; ++k) {
       const int64_t gives = given(call, k);
       const int64_t takes = taken(*calls[static_cast<size_t>(k)], i);
+      if (gives >= 0 && takes >= 0 && gives != takes) return false;
+    }
+  }
+  return true;
+}
+
+void write_numbers(const Call& call, int size, int64_t* numbers) {
+  // What must be equal on all ranks.
+  numbers[0] = static_cast<int64_t>(call.kind) | static_cast<int64_t>(call.op) << 8 |
+               static_cast<int64_t>(dtype_of(call)) << 16 | static_cast<int64_t>(call.root) << 32;
+  for (int i = 0; i < size; ++i) {
+    numbers[1 + i] = given(call, i);
+    numbers[1 + size + i] = taken(call, i);
+  }
+}
+
+bool fit_together(const int64_t* const* calls, int size) {
+  for (int i = 0; i < size; ++i) {
+    if (calls[i][0] != calls[0][0]) return false;
+    for (int k = 0; k < size; ++k) {
+      const int64_t gives = calls[i][1 + k];
+      const int64_t takes = calls[k][1 + size + i];
       if (gives >= 0 && takes >= 0 && gives != takes) return false;
     }
   }

@@ -16,12 +16,22 @@ struct CallShape {
   std::string description;     // for people
 };
 
+/// Throws c10::ValueError where a call has lists of blocks that are not one per rank. `ranks` are the world's numbers,
+/// for the text.
+void check_blocks_per_rank(const Call& call, const std::vector<int64_t>& ranks);
+
 CallShape shape_of(const Call& call, int size);
 
 /// True when all are of one kind and everybody takes what is given to it.
 bool fit_together(const std::vector<CallShape>& shapes);
 /// The same answer for calls at hand; allocates nothing.
 bool fit_together(const std::vector<const Call*>& calls);
+
+/// The same for calls written down as numbers, where tensors cannot go: one list for each rank. The lists have
+/// numbers_of_call(size) entries; 1 + k is what the rank gives rank k, and -1 stands for no opinion.
+inline size_t numbers_of_call(int size) { return 1 + 2 * static_cast<size_t>(size); }
+void write_numbers(const Call& call, int size, int64_t* numbers);
+bool fit_together(const int64_t* const* calls, int size);
 
 /// A fixed number of bytes for a given group size, so that ranks can exchange shapes whatever they call.
 std::string encode(const CallShape& shape);

@@ -65,8 +65,16 @@ c10::intrusive_ptr<c10d::Backend> GroupState::make(c10::DeviceType device, const
   const Meeting meeting{.store = c10::make_intrusive<WatchedStore>(key, link_),
                         .rank = rank_,
                         .size = size(),
-                        .timeout = link_->timeout};
-  return backend == "nccl" ? make_nccl(meeting) : make_gloo(meeting);
+                        .timeout = link_->timeout,
+                        .ranks = ranks_};
+  if (backend == "nccl") return make_nccl(meeting);
+  if (backend == "gloo" || device != c10::DeviceType::CPU) return make_gloo(meeting);
+  if (share_a_host(meeting)) return make_shm(meeting);
+  if (backend == "auto") return make_gloo(meeting);
+  throw_comm_error(ErrorText(operation, "the ranks of the group are not on one host")
+                       .fact("group", name_)
+                       .fact("backend", config_.text())
+                       .help("WorldOptions{.backend = \"gloo\"}, or leave it empty"));
 }
 
 c10::intrusive_ptr<c10d::Backend> GroupState::backend(c10::DeviceType device) {
@@ -114,15 +122,29 @@ void GroupState::receive_from_self(const at::Tensor& tensor, int tag, uint64_t t
   copy_elements(tensor, message.mapped());
 }
 
-void GroupState::close(const char* reason) {
+void GroupState::close(const char* reason, bool in_good_order) {
   if (closed_ == nullptr) closed_ = reason;
   {
     const std::lock_guard lock(background_mutex_);
-    if (in_background_) in_background_->close(reason);
+    if (in_background_) in_background_->close(reason, in_good_order);
+  }
+  for (auto& [device, transport] : transports_) {
+    if (dynamic_cast<SyncBackend*>(transport.get()) == nullptr) continue;
+    in_good_order ? transport->shutdown() : transport->abort();
   }
   if (under_way_.use_count() > 1) return;  // the backend's destructor would wait for them
   checked_.clear();
   transports_.clear();
+}
+
+void GroupState::end() {
+  {
+    const std::lock_guard lock(background_mutex_);
+    if (in_background_) in_background_->end();
+  }
+  for (auto& [device, transport] : transports_) {
+    if (dynamic_cast<SyncBackend*>(transport.get()) != nullptr) transport->shutdown();
+  }
 }
 
 void GroupState::rethrow(const char* operation) {

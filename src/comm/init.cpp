@@ -48,6 +48,7 @@ std::terminate_handler earlier_terminate = nullptr;
 void leave() {
   const Link& link = process_world->link();
   link.post_end();
+  process_world->end();
   if (link.keeps_store) link.wait_until_done();
 }
 
@@ -127,7 +128,7 @@ Link link_with(const WorldOptions& options) {
 }
 
 detail::BackendConfig backends_of(const WorldOptions& options) {
-  const std::string usual = detail::nccl_is_available() ? "cpu:gloo,cuda:nccl" : "gloo";
+  const std::string usual = detail::nccl_is_available() ? "cpu:auto,cuda:nccl" : "auto";
   return detail::BackendConfig::parse(options.backend.empty() ? usual : options.backend);
 }
 

@@ -9,6 +9,8 @@
 namespace sherd::detail {
 namespace {
 
+constexpr double kLeastShmBytes = 65536;
+
 [[noreturn]] void refuse(const char* name, const std::string& value, const char* help) {
   throw_value_error(ErrorText("environment", std::string(name) + " has a value that makes no sense")
                         .fact(name, "\"" + value + "\"")
@@ -40,6 +42,14 @@ Settings read_all() {
   result.check = read_switch("SHERD_CHECK");
   result.strict = read_switch("SHERD_STRICT");
   result.costs = read("SHERD_COSTS");
+  if (const std::string value = read("SHERD_SHM_BYTES"); !value.empty()) {
+    char* end = nullptr;
+    const double bytes = std::strtod(value.c_str(), &end);
+    if (*end != '\0' || !(bytes >= kLeastShmBytes) || bytes > 1e12) {
+      refuse("SHERD_SHM_BYTES", value, "SHERD_SHM_BYTES=2097152  (bytes, 65536 or more)");
+    }
+    result.shm_bytes = static_cast<size_t>(bytes);
+  }
   result.log = read("SHERD_LOG");
   if (!result.log.empty() && result.log != "info" && result.log != "debug") {
     refuse("SHERD_LOG", result.log, "SHERD_LOG=info");

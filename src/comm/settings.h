@@ -2,6 +2,7 @@
 // The one place where sherd's environment variables are read; docs/environment.md lists them.
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 
 #include "sherd/world.h"
@@ -13,6 +14,7 @@ struct Settings {
   bool check = false;                          // SHERD_CHECK
   bool strict = false;                         // SHERD_STRICT
   std::string costs;                           // SHERD_COSTS, as sherd calibrate prints it
+  size_t shm_bytes = size_t{2} << 20;          // SHERD_SHM_BYTES, for each rank of a group
   std::string log;                             // SHERD_LOG: "", "info", "debug"
 };
 

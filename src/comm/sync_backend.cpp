@@ -8,10 +8,12 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
 #include "comm/errors.h"
+#include "comm/reduce.h"
 #include "sherd/box.h"
 
 namespace sherd::detail {
@@ -163,6 +165,13 @@ void reduce_into(const at::Tensor& out, const std::vector<at::Tensor>& parts, Re
   const bool narrow_float =
       out.scalar_type() == c10::ScalarType::Half || out.scalar_type() == c10::ScalarType::BFloat16;
   const bool widen = narrow_float && (op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::product);
+  const auto plain = [](const at::Tensor& tensor) { return tensor.device().is_cpu() && tensor.is_contiguous(); };
+  const ReduceLoop loop = reduce_loop(out.scalar_type(), op);
+  if (loop != nullptr && plain(out) && std::all_of(parts.begin(), parts.end(), plain)) {
+    std::vector<const void*> data;
+    for (const at::Tensor& part : parts) data.push_back(part.const_data_ptr());
+    return loop(out.mutable_data_ptr(), data.data(), data.size(), static_cast<size_t>(out.numel()));
+  }
   at::Tensor sum = widen ? parts.front().to(c10::ScalarType::Float) : parts.front().clone();
   for (size_t i = 1; i < parts.size(); ++i) {
     const at::Tensor& part = parts[i];
@@ -279,6 +288,27 @@ SyncBackend::WorkPtr SyncBackend::alltoall_base(at::Tensor& output, at::Tensor& 
 
 SyncBackend::WorkPtr SyncBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) {
   return finish({.kind = Collective::all_to_all, .inputs = inputs, .outputs = outputs});
+}
+
+SyncBackend::WorkPtr SyncBackend::allreduce_coalesced(Tensors& tensors,
+                                                      const c10d::AllreduceCoalescedOptions& options) {
+  for (const at::Tensor& tensor : tensors) {
+    std::vector<at::Tensor> one{tensor};
+    allreduce(one, options);
+  }
+  return c10::make_intrusive<FinishedWork>(getRank(), tensors);
+}
+
+SyncBackend::WorkPtr SyncBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                  const c10d::AllgatherOptions& options) {
+  for (size_t i = 0; i < inputs.size(); ++i) _allgather_base(outputs.at(i), inputs[i], options);
+  return c10::make_intrusive<FinishedWork>(getRank(), outputs);
+}
+
+SyncBackend::WorkPtr SyncBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                  const c10d::ReduceScatterOptions& options) {
+  for (size_t i = 0; i < inputs.size(); ++i) _reduce_scatter_base(outputs.at(i), inputs[i], options);
+  return c10::make_intrusive<FinishedWork>(getRank(), outputs);
 }
 
 SyncBackend::WorkPtr SyncBackend::send(Tensors& tensors, int to, int tag) {

@@ -18,35 +18,16 @@ at::Tensor representative(const Call& call) {
   return call.outputs.empty() ? at::Tensor() : call.outputs.front();
 }
 
-bool blocks_per_rank(const Call& call, size_t ranks) {
-  switch (call.kind) {
-    case Collective::all_gather:
-      return call.outputs.size() == ranks;
-    case Collective::all_to_all:
-      return call.outputs.size() == ranks && call.inputs.size() == ranks;
-    case Collective::reduce_scatter:
-      return call.inputs.size() == ranks;
-    case Collective::gather:
-      return call.outputs.empty() || call.outputs.size() == ranks;
-    case Collective::scatter:
-      return call.inputs.empty() || call.inputs.size() == ranks;
-    default:
-      return true;
-  }
-}
-
 }  // namespace
 
 ThreadHub::ThreadHub(std::vector<int64_t> ranks, std::chrono::milliseconds timeout)
-    : ranks_(std::move(ranks)), timeout_(timeout), slots_(ranks_.size()) {}
+    : ranks_(std::move(ranks)),
+      timeout_(timeout),
+      patience_(Patience::of(static_cast<int>(ranks_.size()))),
+      slots_(ranks_.size()) {}
 
 void ThreadHub::meet(int rank, const Call& call) {
-  if (!blocks_per_rank(call, ranks_.size())) {
-    throw_value_error(ErrorText(name_of(call.kind), "needs one block per rank of the group")
-                          .fact("call", describe(call))
-                          .fact("group", "ranks " + rank_list(ranks_))
-                          .help("pass as many tensors as the group has ranks"));
-  }
+  check_blocks_per_rank(call, ranks_);
   std::unique_lock lock(mutex_);
   check_open(call.kind);
   slots_[static_cast<size_t>(rank)].call = call;
@@ -79,6 +60,7 @@ void ThreadHub::arrive(std::unique_lock<std::mutex>& lock, int rank, bool new_ca
   if (++arrived_ == slots_.size()) {
     arrived_ = 0;
     ++meeting_;
+    ++news_;
     for (Slot& other : slots_) other.here = false;
     if (new_calls) {
       if (auto failure = disagreement()) break_up(std::move(*failure));
@@ -87,6 +69,12 @@ void ThreadHub::arrive(std::unique_lock<std::mutex>& lock, int rank, bool new_ca
   } else {
     if (auto failure = gone()) break_up(std::move(*failure));
     const uint64_t mine = meeting_;
+    const uint64_t old_news = news_;
+    if (!failure_) {
+      lock.unlock();
+      poll(patience_, [&] { return news_ != old_news; });
+      lock.lock();
+    }
     const bool over = changed_.wait_for(lock, timeout_, [&] { return meeting_ != mine || failure_; });
     if (!over) {
       std::vector<int64_t> missing;
@@ -140,6 +128,7 @@ void ThreadHub::leave(int64_t world_rank) {
 void ThreadHub::break_up(Failure failure) {
   if (failure_) return;
   failure_ = std::move(failure);
+  ++news_;
   changed_.notify_all();
 }
 

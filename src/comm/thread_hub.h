@@ -2,6 +2,7 @@
 // The place where the rank threads of one group meet. Shared by the ranks' ThreadsBackends; all methods may be called
 // from any thread.
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -15,6 +16,7 @@
 
 #include "comm/call.h"
 #include "comm/device_mark.h"
+#include "comm/shm_wait.h"
 
 namespace sherd::detail {
 
@@ -77,8 +79,11 @@ class ThreadHub {
   const std::vector<int64_t> ranks_;
   const std::chrono::milliseconds timeout_;
 
+  const Patience patience_;
+
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::atomic<uint64_t> news_ = 0;  // changes with meeting_ and failure_, for those who poll without the mutex
   std::vector<Slot> slots_;
   size_t arrived_ = 0;
   uint64_t meeting_ = 0;

@@ -65,9 +65,14 @@ void WorldState::fail(const std::string& message) {
   close(kLeftByFailure);
 }
 
-void WorldState::close(const char* reason) {
+void WorldState::close(const char* reason, bool in_good_order) {
   const std::lock_guard lock(groups_mutex_);
-  for (auto& [key, group] : groups_) group->close(reason);
+  for (auto& [key, group] : groups_) group->close(reason, in_good_order);
+}
+
+void WorldState::end() {
+  const std::lock_guard lock(groups_mutex_);
+  for (auto& [key, group] : groups_) group->end();
 }
 
 }  // namespace detail
@@ -79,7 +84,7 @@ int World::local_size() const { return state_->link().local_size; }
 bool World::checks_calls() const { return state_->link().check; }
 std::chrono::milliseconds World::timeout() const { return state_->link().timeout; }
 void World::fail(std::string_view message) const { state_->fail(std::string(message)); }
-void World::close() const { state_->close("this rank has closed its world"); }
+void World::close() const { state_->close("this rank has closed its world", true); }
 
 Group World::group() const {
   std::vector<int64_t> ranks(static_cast<size_t>(size()));

@@ -29,8 +29,10 @@ class WorldState {
   Background& background() { return background_; }
   /// Posts the failure and lets go of every backend.
   void fail(const std::string& message);
-  /// Lets go of every backend; later calls fail, saying `reason`.
-  void close(const char* reason);
+  /// Closes every group.
+  void close(const char* reason, bool in_good_order = false);
+  /// Tells the other members of every group that this rank makes no more calls; what it sent can still be received.
+  void end();
 
   std::mutex mutex;                                                    // guards `meshes`, which device_mesh.cpp keeps
   std::map<std::string, std::weak_ptr<const DeviceMeshState>> meshes;  // weak: a mesh keeps its world alive

@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "conformance/over_processes.h"
 #include "conformance/transport.h"
 
 namespace sherd::testing {
@@ -19,6 +20,13 @@ INSTANTIATE_TRANSPORT_TESTS(Gloo,
                             (Transport{.run = over_spawn({.backend = "gloo"}), .sizes = {2, 3, 4}, .lists = false}));
 INSTANTIATE_TRANSPORT_TESTS(
     CheckedGloo, (Transport{.run = over_spawn({.backend = "gloo", .check = true}), .sizes = {2, 3}, .lists = false}));
+
+INSTANTIATE_TRANSPORT_TESTS(Shm, (Transport{.run = over_spawn({.backend = "shm"}), .sizes = {2, 3, 8}}));
+INSTANTIATE_TRANSPORT_TESTS(CheckedShm,
+                            (Transport{.run = over_spawn({.backend = "shm", .check = true}), .sizes = {2}}));
+INSTANTIATE_TRANSPORT_TESTS(ShmProcesses, (Transport{.run = over_processes({.backend = "shm"}), .sizes = {2, 4}}));
+// What init() chooses by itself.
+INSTANTIATE_TRANSPORT_TESTS(AutoProcesses, (Transport{.run = over_processes({}), .sizes = {3}}));
 
 int cuda_devices() { return at::hasCUDA() ? static_cast<int>(torch::cuda::device_count()) : 0; }
 

@@ -94,7 +94,7 @@ TEST_F(MeshErrorTest, BadBackendOfAnAxis) {
             }),
             "backend: there is no backend called \"carrier-pigeon\"\n"
             "  text: \"carrier-pigeon\"\n"
-            "  known: threads, gloo, nccl, fake\n"
+            "  known: threads, auto, shm, gloo, nccl, fake\n"
             "  help: \"cpu:gloo,cuda:nccl\", or one name for all devices");
   EXPECT_EQ(value_error([] {
               init_device_mesh("cpu", {2, 2}, {"dp", "tp"}, {{"pp", "gloo"}});
@@ -299,7 +299,7 @@ TEST(GroupErrorTest, BackendsThatCannotBe) {
             }),
             "backend: there is no backend called \"mpi\"\n"
             "  text: \"cpu:gloo,cuda:mpi\"\n"
-            "  known: threads, gloo, nccl, fake\n"
+            "  known: threads, auto, shm, gloo, nccl, fake\n"
             "  help: \"cpu:gloo,cuda:nccl\", or one name for all devices");
   EXPECT_EQ(value_error([&] {
               world.group({0, 1}, "tpu:gloo");
@@ -316,7 +316,7 @@ TEST(GroupErrorTest, BackendsThatCannotBe) {
   EXPECT_EQ(value_error([] { spawn(2, [](World&) {}, {.backend = "carrier-pigeon"}); }),
             "backend: there is no backend called \"carrier-pigeon\"\n"
             "  text: \"carrier-pigeon\"\n"
-            "  known: threads, gloo, nccl, fake\n"
+            "  known: threads, auto, shm, gloo, nccl, fake\n"
             "  help: \"cpu:gloo,cuda:nccl\", or one name for all devices");
 }
 

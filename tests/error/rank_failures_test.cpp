@@ -40,6 +40,7 @@ class DifferentCallsTest : public ::testing::TestWithParam<WorldOptions> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Threads, DifferentCallsTest, ::testing::Values(WorldOptions{}));
+INSTANTIATE_TEST_SUITE_P(Shm, DifferentCallsTest, ::testing::Values(WorldOptions{.backend = "shm"}));
 INSTANTIATE_TEST_SUITE_P(CheckedGloo, DifferentCallsTest,
                          ::testing::Values(WorldOptions{.backend = "gloo", .check = true}));
 
@@ -168,7 +169,12 @@ TEST(RankFailureTest, ARankThatNeverCallsIsNamed) {
   EXPECT_THAT(texts, ElementsAre(text, text, ""));
 }
 
-TEST(RankFailureTest, ARankThatNeverCallsIsNamedOverGloo) {
+// The transports that are told by a Link what became of a rank.
+class LinkedFailureTest : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Gloo, LinkedFailureTest, ::testing::Values("gloo"));
+INSTANTIATE_TEST_SUITE_P(Shm, LinkedFailureTest, ::testing::Values("shm"));
+
+TEST_P(LinkedFailureTest, ARankThatNeverCallsIsNamed) {
   std::latch others_are_done(2);
   const auto texts = without_cause(errors_of_ranks(3,
                                                    [&](World& world) {
@@ -181,7 +187,7 @@ TEST(RankFailureTest, ARankThatNeverCallsIsNamedOverGloo) {
                                                        throw;
                                                      }
                                                    },
-                                                   {.backend = "gloo", .timeout = milliseconds(500)}));
+                                                   {.backend = GetParam(), .timeout = milliseconds(500)}));
   const std::string text =
       "all_reduce: rank 2 never came\n"
       "  group: ranks 0-2\n"
@@ -229,14 +235,14 @@ TEST(RankFailureTest, ARankThatHasEndedIsNotWaitedFor) {
                 kSameCallsHelp);
 }
 
-TEST(RankFailureTest, ARankThatHasEndedIsNamedOverGloo) {
+TEST_P(LinkedFailureTest, ARankThatHasEndedIsNamed) {
   const auto texts = without_cause(errors_of_ranks(3,
                                                    [](World& world) {
                                                      barrier(world.group());
                                                      if (world.rank() == 1) return;
                                                      reduce_one(world);
                                                    },
-                                                   {.backend = "gloo"}));
+                                                   {.backend = GetParam()}));
   const std::string text =
       "all_reduce: rank 1 has already ended\n"
       "  group: ranks 0-2\n"
@@ -247,6 +253,7 @@ TEST(RankFailureTest, ARankThatHasEndedIsNamedOverGloo) {
 
 class FailureTest : public ::testing::TestWithParam<WorldOptions> {};
 INSTANTIATE_TEST_SUITE_P(Threads, FailureTest, ::testing::Values(WorldOptions{}));
+INSTANTIATE_TEST_SUITE_P(Shm, FailureTest, ::testing::Values(WorldOptions{.backend = "shm"}));
 INSTANTIATE_TEST_SUITE_P(Gloo, FailureTest, ::testing::Values(WorldOptions{.backend = "gloo"}));
 INSTANTIATE_TEST_SUITE_P(CheckedGloo, FailureTest, ::testing::Values(WorldOptions{.backend = "gloo", .check = true}));
 
@@ -397,7 +404,7 @@ TEST(C10dErrorTest, ListsThatAreNotOnePerRank) {
 }
 
 TEST(C10dErrorTest, CallsOfC10dAreComparedToo) {
-  for (const char* backend : {"threads", "gloo"}) {
+  for (const char* backend : {"threads", "shm", "gloo"}) {
     const auto texts = errors_of_ranks(2,
                                        [](World& world) {
                                          std::vector<at::Tensor> tensors{at::zeros({world.rank() + 1})};

@@ -2,10 +2,12 @@
 
 #include <torch/torch.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #include "sherd/collectives.h"
 #include "sherd/world.h"
@@ -29,6 +31,35 @@ int main(int argc, char** argv) {
     if (world.rank() == who && what == "is killed") std::raise(SIGKILL);
     if (world.rank() == who && what == "aborts") std::abort();
     if (world.rank() == who && what == "ends early") return 0;
+    if (world.rank() == who && what == "is late") std::this_thread::sleep_for(std::chrono::seconds(8));
+    if (what == "is killed while it calls") {
+      std::thread killer;
+      if (world.rank() == who) {
+        killer = std::thread([] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));
+          std::raise(SIGKILL);
+        });
+      }
+      const at::Tensor large = at::ones({2'000'000});
+      for (;;) sherd::all_reduce(world.group(), large).wait();
+    }
+    if (what == "sends and ends") {  // the other way round than it was sent, and when the sender is about to end
+      const at::Tensor large = at::full({3'000'000}, 7, at::kInt);
+      if (world.rank() == who) {
+        sherd::send(world.group(), large, 0, 1).wait();
+        sherd::send(world.group(), large.narrow(0, 0, 1), 0, 2).wait();
+        return 0;
+      }
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      if (world.rank() == 0) {
+        const at::Tensor small = at::zeros({1}, at::kInt);
+        const at::Tensor got = at::zeros({3'000'000}, at::kInt);
+        sherd::receive(world.group(), small, who, 2).wait();
+        sherd::receive(world.group(), got, who, 1).wait();
+        return at::equal(got, large) && small.item<int>() == 7 ? 0 : 1;
+      }
+      return 0;
+    }
     if (world.rank() == who && what == "calls something else") {
       sherd::barrier(world.group());
       return 0;

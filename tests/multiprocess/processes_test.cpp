@@ -1,4 +1,4 @@
-// Worlds of processes, over Gloo: they work, and when a rank is lost the others say so and end by themselves.
+// Worlds of processes: they work, and when a rank is lost the others say so and end by themselves.
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -116,6 +116,48 @@ TEST(ProcessesTest, ARankThatIsKilledIsMissedByTheOthers) {
   }
 }
 
+TEST(ProcessesTest, ARankThatIsKilledInTheMiddleOfACallIsMissedByTheOthers) {
+  const Ranks ranks(4, 4, {kFailing, "is killed while it calls", "2"});
+  EXPECT_THAT(ranks.codes, ElementsAre(3, 3, 128 + SIGKILL, 3));
+  for (const int rank : {0, 1, 3}) {
+    EXPECT_EQ(ranks.out[static_cast<size_t>(rank)],
+              "all_reduce: rank 2 is gone\n"
+              "  group: ranks 0-3\n"
+              "  cause: ...\n"
+              "  help: look at the output of these ranks\n");
+  }
+}
+
+TEST(ProcessesTest, ARankThatIsLateIsNamed) {
+  const Ranks ranks(3, 3, {kFailing, "is late", "1"}, {"SHERD_TIMEOUT=2"});
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(ranks.codes[static_cast<size_t>(rank)], 3);
+    EXPECT_EQ(
+        ranks.out[static_cast<size_t>(rank)],
+        "all_reduce: rank 1 never came\n"
+        "  group: ranks 0-2\n"
+        "  cause: ...\n"
+        "  help: see what these ranks do instead; SHERD_TIMEOUT=600 waits longer, SHERD_CHECK=1 compares the calls\n");
+  }
+}
+
+TEST(ProcessesTest, WhatARankSentBeforeItEndedIsReceived) {
+  const Ranks ranks(3, 3, {kFailing, "sends and ends", "1"});
+  EXPECT_THAT(ranks.codes, Each(0)) << ranks.out[0];
+}
+
+TEST(ProcessesTest, WhereThereIsTooLittleSharedMemoryGlooStandsIn) {
+  const auto result = run_command(
+      {"env", "SHERD_SHM_BYTES=1000000000000", SHERD_BINARY_DIR "/bin/sherd", "run", "-n", "4", "--", kCollectives});
+  EXPECT_EQ(result.code, 0) << result.out << result.err;
+  EXPECT_THAT(result.err,
+              ::testing::HasSubstr("shm: too little memory to share: these ranks talk through gloo, which is slower\n"
+                                   "[0]   group: ranks 0-3\n"
+                                   "[0]   needed: 3814697.3 MiB of /dev/shm\n"
+                                   "[0]   cause: posix_fallocate: No space left on device\n"
+                                   "[0]   help: a larger /dev/shm, or SHERD_SHM_BYTES=65536 for less of it per rank"));
+}
+
 TEST(ProcessesTest, TheRankThatKeepsTheStoreIsMissedByTheOthers) {
   const Ranks ranks(3, 3, {kFailing, "is killed", "0"});
   EXPECT_THAT(ranks.codes, ElementsAre(128 + SIGKILL, 3, 3));
@@ -152,14 +194,18 @@ TEST(ProcessesTest, AnExceptionThatLeavesMainReachesTheOthers) {
 }
 
 TEST(ProcessesTest, ARankThatEndsEarlyIsNamed) {
-  const Ranks ranks(3, 3, {kFailing, "ends early", "1"});
-  EXPECT_THAT(ranks.codes, ElementsAre(3, 0, 3));
-  for (const int rank : {0, 2}) {
-    EXPECT_EQ(ranks.out[static_cast<size_t>(rank)],
-              "all_reduce: rank 1 has already ended\n"
-              "  group: ranks 0-2\n"
-              "  cause: ...\n"
-              "  help: every rank of a group makes the same calls in the same order\n");
+  for (const int who : {1, 0}) {  // rank 0 keeps the store, and waits for the others when it ends
+    const Ranks ranks(3, 3, {kFailing, "ends early", std::to_string(who)});
+    EXPECT_EQ(ranks.codes[static_cast<size_t>(who)], 0);
+    for (const int rank : {1 - who, 2}) {
+      EXPECT_EQ(ranks.codes[static_cast<size_t>(rank)], 3);
+      EXPECT_EQ(ranks.out[static_cast<size_t>(rank)],
+                "all_reduce: rank " + std::to_string(who) +
+                    " has already ended\n"
+                    "  group: ranks 0-2\n"
+                    "  cause: ...\n"
+                    "  help: every rank of a group makes the same calls in the same order\n");
+    }
   }
 }
 
@@ -236,6 +282,14 @@ TEST(ProcessesTest, SettingsThatMakeNoSenseAreRefused) {
             "environment: SHERD_CHECK has a value that makes no sense\n"
             "  SHERD_CHECK: \"yes\"\n"
             "  help: SHERD_CHECK=1\n");
+  for (const std::string value : {"much", "100", "nan", "1e300"}) {
+    EXPECT_EQ(refused("SHERD_SHM_BYTES=" + value),
+              "environment: SHERD_SHM_BYTES has a value that makes no sense\n"
+              "  SHERD_SHM_BYTES: \"" +
+                  value +
+                  "\"\n"
+                  "  help: SHERD_SHM_BYTES=2097152  (bytes, 65536 or more)\n");
+  }
   EXPECT_EQ(refused("SHERD_LOG=loud"),
             "environment: SHERD_LOG has a value that makes no sense\n"
             "  SHERD_LOG: \"loud\"\n"

@@ -44,6 +44,56 @@ def reuses_process_groups() -> None:
     assert total.item() == 4**5
 
 
+def shared_memory() -> None:
+    """A process group of torch.distributed over sherd's transport, by name."""
+    dist.init_process_group("shm")
+    rank = dist.get_rank()
+    assert dist.get_backend() == "shm"
+    total = torch.full((100_000,), rank + 1.0, dtype=torch.bfloat16)
+    dist.all_reduce(total)
+    assert total.eq(10).all()
+    gathered: list[object] = [None] * 4
+    dist.all_gather_object(gathered, {"rank": rank})
+    assert gathered == [{"rank": i} for i in range(4)]
+    # All send before anybody receives, more than any buffer holds.
+    given, taken = torch.full((3_000_000,), rank), torch.empty(3_000_000, dtype=torch.int64)
+    calls = [dist.P2POp(dist.isend, given, (rank + 1) % 4), dist.P2POp(dist.irecv, taken, (rank + 3) % 4)]
+    for work in dist.batch_isend_irecv(calls):
+        work.wait()
+    assert taken.eq((rank + 3) % 4).all()
+    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    value = torch.tensor([rank])
+    dist.all_reduce(value, group=pairs[rank // 2])
+    assert value.item() == (1 if rank < 2 else 5)
+    x = sherd.distribute_tensor(WHOLE, sherd.init_device_mesh("cpu", (4,)), [Shard(0)])
+    assert x.sum().item() == 190
+    from torch.distributed.tensor import Replicate as TheirReplicate
+    from torch.distributed.tensor import Shard as TheirShard
+    from torch.distributed.tensor import distribute_tensor
+
+    theirs = distribute_tensor(WHOLE, dist.init_device_mesh("cpu", (4,)), [TheirShard(0)])
+    assert (theirs * 2).full_tensor().equal(WHOLE * 2)
+    assert theirs.sum().redistribute(placements=[TheirReplicate()]).to_local().item() == 190
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+    model(torch.ones(3, 4) * rank).sum().backward()
+    assert model.module.weight.grad.eq(4.5).all(), model.module.weight.grad
+
+
+def shared_memory_and_a_rank_that_dies() -> None:
+    import os
+    import signal
+
+    dist.init_process_group("shm")
+    dist.barrier()
+    if dist.get_rank() == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        dist.all_reduce(torch.ones(4))
+    except dist.DistBackendError as error:
+        assert "all_reduce: rank 2 is gone\n  group: ranks 0-3\n" in str(error), error
+        print("told")
+
+
 def converts() -> None:
     from torch.distributed.tensor import DTensor, distribute_tensor
     from torch.distributed.tensor import Replicate as TheirReplicate

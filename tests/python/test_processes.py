@@ -30,6 +30,15 @@ class Processes(unittest.TestCase):
     def test_process_groups_are_reused(self) -> None:
         self.run_everywhere("reuses_process_groups")
 
+    def test_shared_memory_is_a_backend_of_torch(self) -> None:
+        self.run_everywhere("shared_memory")
+
+    def test_a_rank_that_dies_is_named_over_shared_memory(self) -> None:
+        result = torchrun("shared_memory_and_a_rank_that_dies")
+        self.assertNotEqual(result.returncode, 0)
+        # The launcher may end a rank before it has spoken, once another has ended: one at least has.
+        self.assertIn("told", result.stdout, result.stderr)
+
     def test_tensors_of_torch_convert(self) -> None:
         self.run_everywhere("converts")
 

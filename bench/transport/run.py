@@ -1,0 +1,134 @@
+"""`./dev bench transport`: what a collective costs between ranks of one host, beside Gloo of the same torch.
+
+    run.py BUILD [--ranks 2,4] [--sizes 4096,67108864] [--runs 2] [--seconds 0.2] [--check]
+
+sherd's ranks as processes (shm) and as threads, and torch.distributed over Gloo, in one run; the best of --runs. A size
+is that of the whole tensor: what all_gather makes, what reduce_scatter and all_to_all take.
+
+Prints a table and writes BUILD/bench/transport.json, a list of {"case", "sherd_s", "python_s", "ratio", "bytes_moved",
+"bytes_needed", "peak_bytes", "copy_s", "threads_s", "sherd_cpu_s", "python_cpu_s", "copy_cpu_s"}. `ratio` is python_s / sherd_s: 10 means that sherd takes a tenth of
+the time. `bytes_moved` is what a rank reads of the others' data, `bytes_needed` the least it could, `peak_bytes` the memory
+beside the tensors that a rank takes. `copy_s` is the time of plain memory copies of all that the call must write on a rank,
+its own block included, on all ranks at once. With "_cpu_s" in their names the same as time of rank 0 on a core: on a
+machine that is busy with other things they say more.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).parent
+SMALL = 32 * 1024  # an all_reduce of at most these bytes is made by every rank
+STAGED = 2 * 1024 * 1024  # SHERD_SHM_BYTES
+
+# What is to be reached: the least ratio to Gloo, and the most times that of plain copies.
+LEAST = {("all_reduce", 4096): 10, ("all_gather", 64 << 20): 5, ("all_reduce", 64 << 20): 3, ("all_to_all", 64 << 20): 3}
+MOST_COPIES = 2
+
+
+def say(text):
+    print(f"transport: {text}", file=sys.stderr, flush=True)
+
+
+def rows_of(command):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    words = [str(word) for word in command]
+    result = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
+    if result.returncode != 0:
+        sys.exit(f"transport: failed with {result.returncode}: {' '.join(words)}")
+    line = next(line for line in result.stdout.splitlines() if "[{" in line)
+    return json.loads(line[line.index("[{") :])
+
+
+def best(tables):
+    """The least times of several runs, by case."""
+    found = {}
+    for row in (row for table in tables for row in table):
+        key = (row["collective"], row["bytes"], row["ranks"])
+        kept = found.setdefault(key, dict(row))
+        for name in ("seconds", "copy_seconds", "cpu_seconds", "copy_cpu_seconds"):
+            if name in row:
+                kept[name] = min(kept[name], row[name])
+    return found
+
+
+def size_text(size):
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+
+
+def time_text(seconds):
+    return f"{seconds * 1e6:,.1f}" if seconds < 1e-2 else f"{seconds * 1e6:,.0f}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--ranks", default="2,4")
+    parser.add_argument("--sizes", default="4096,65536,1048576,16777216,67108864,268435456")
+    parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=0.2, help="for each case and side")
+    parser.add_argument("--check", action="store_true", help="exit code 1 where a goal is missed")
+    options = parser.parse_args()
+
+    program = options.build / "bench" / "bench_transport"
+    settings = ["--sizes", options.sizes, "--seconds", options.seconds]
+    shm, threads, peers = [], [], []
+    for ranks in options.ranks.split(","):
+        launch = [options.build / "bin" / "sherd", "run", "-n", ranks, "--"]
+        for run in range(options.runs):
+            say(f"{ranks} ranks, run {run + 1} of {options.runs}: shm, threads, gloo")
+            shm.append(rows_of([*launch, program, *settings]))
+            threads.append(rows_of([program, "--threads", ranks, *settings]))
+            peers.append(rows_of([*launch, sys.executable, HERE / "python_ranks.py", options.sizes, options.seconds]))
+    shm, threads, peers = best(shm), best(threads), best(peers)
+
+    rows = []
+    head = f"{'case':<34}{'sherd':>11}{'gloo':>12}{'ratio':>8}{'copies':>11}{'of them':>9}{'threads':>11}{'cpu':>11}{'gloo cpu':>12}{'copies cpu':>12}"
+    print(head + "\n" + "-" * len(head))
+    missed = []
+    for (collective, size, ranks), mine in sorted(shm.items(), key=lambda item: (item[0][2], item[0][0], item[0][1])):
+        sherd, python, copy = mine["seconds"], peers[collective, size, ranks]["seconds"], mine["copy_seconds"]
+        case = f"{collective} {size_text(size)} {ranks} ranks"
+        small = collective == "all_reduce" and size <= SMALL
+        rows.append(
+            {
+                "case": case,
+                "sherd_s": sherd,
+                "python_s": python,
+                "ratio": round(python / sherd, 2),
+                "bytes_moved": size * (ranks - 1) if small else mine["bytes_needed"],
+                "bytes_needed": mine["bytes_needed"],
+                "peak_bytes": STAGED,
+                "copy_s": copy,
+                "threads_s": threads[collective, size, ranks]["seconds"],
+                "sherd_cpu_s": mine["cpu_seconds"],
+                "python_cpu_s": peers[collective, size, ranks]["cpu_seconds"],
+                "copy_cpu_s": mine["copy_cpu_seconds"],
+            }
+        )
+        names = ("sherd_s", "python_s", "copy_s", "threads_s", "sherd_cpu_s", "python_cpu_s", "copy_cpu_s")
+        times = [time_text(rows[-1][name]) for name in names]
+        print(
+            f"{case:<34}{times[0]:>11}{times[1]:>12}{python / sherd:>8.1f}{times[2]:>11}{sherd / copy:>9.2f}{times[3]:>11}"
+            f"{times[4]:>11}{times[5]:>12}{times[6]:>12}"
+        )
+        if python / sherd < LEAST.get((collective, size), 0):
+            missed.append(f"{case}: {python / sherd:.1f} times Gloo, to reach {LEAST[collective, size]}")
+        if (collective, size) in LEAST and size > SMALL and sherd > MOST_COPIES * copy:
+            missed.append(f"{case}: {sherd / copy:.2f} times plain copies, to reach {MOST_COPIES}")
+    print("times in us per call")
+    for line in missed:
+        print(f"missed: {line}")
+
+    folder = options.build / "bench"
+    (folder / "transport.json").write_text(json.dumps(rows, indent=1) + "\n")
+    say(f"wrote {folder / 'transport.json'}")
+    if options.check and missed:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

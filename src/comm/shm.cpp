@@ -1,0 +1,349 @@
+#include "comm/shm.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/call_shape.h"
+#include "comm/errors.h"
+#include "comm/reduce.h"
+
+namespace sherd::detail {
+namespace {
+
+// Up to this many bytes every rank reduces the whole tensor: one round fewer beats sharing the work.
+constexpr size_t kSmall = size_t{32} * 1024;
+constexpr size_t kLine = 64;
+
+const std::byte* data_of(const at::Tensor& tensor) { return static_cast<const std::byte*>(tensor.const_data_ptr()); }
+std::byte* writable(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
+
+// Piece `t` of `total` bytes that are cut every `step`.
+struct Piece {
+  Piece(size_t total, size_t step, size_t t) : begin(std::min(total, t * step)), size(std::min(step, total - begin)) {}
+  size_t begin;
+  size_t size;
+};
+
+void copy_piece(std::byte* to, const std::byte* from, size_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+size_t rounds_for(size_t bytes, size_t step) { return std::max<size_t>(1, (bytes + step - 1) / step); }
+
+// One tensor of a call says what the bytes mean.
+const at::Tensor& representative(const Call& call) {
+  return call.inputs.empty() ? call.outputs.front() : call.inputs.front();
+}
+
+// Reduces pieces of plain memory.
+class Reducer {
+ public:
+  Reducer(const at::Tensor& like, ReduceOp op, int ranks)
+      : dtype_(like.scalar_type()),
+        op_(op),
+        element_(like.element_size()),
+        loop_(reduce_loop(dtype_, op)),
+        parts_(static_cast<size_t>(ranks)) {}
+  const void*& part(int rank) { return parts_[static_cast<size_t>(rank)]; }
+  void into(std::byte* out, size_t bytes) const {
+    if (loop_ != nullptr) return loop_(out, parts_.data(), parts_.size(), bytes / element_);
+    const auto tensor = [&](const void* data) {
+      return at::from_blob(const_cast<void*>(data), {static_cast<int64_t>(bytes / element_)},
+                           at::TensorOptions(dtype_));
+    };
+    std::vector<at::Tensor> tensors;
+    for (const void* part : parts_) tensors.push_back(tensor(part));
+    reduce_into(tensor(out), tensors, op_);
+  }
+
+ private:
+  c10::ScalarType dtype_;
+  ReduceOp op_;
+  size_t element_;
+  ReduceLoop loop_;
+  std::vector<const void*> parts_;
+};
+
+// Ranks read in different orders, so that they do not all read one rank's memory at once.
+template <class F>
+void for_each_other(const ShmHub& hub, F&& f) {
+  for (int i = 1; i < hub.size(); ++i) f((hub.rank() + i) % hub.size());
+}
+
+// The place in `from`'s area for what it gives to `to`; it gives itself nothing.
+size_t slot(const ShmHub& hub, int from, int to) {
+  return static_cast<size_t>((to - from - 1 + hub.size()) % hub.size());
+}
+
+size_t slot_bytes(const ShmHub& hub, int slots) { return hub.room() / static_cast<size_t>(slots) / kLine * kLine; }
+
+bool contiguous(const Call& call) {
+  const auto is = [](const at::Tensor& tensor) { return tensor.is_contiguous(); };
+  return std::all_of(call.inputs.begin(), call.inputs.end(), is) &&
+         std::all_of(call.outputs.begin(), call.outputs.end(), is);
+}
+
+}  // namespace
+
+ShmBackend::ShmBackend(std::shared_ptr<ShmHub> hub)
+    : SyncBackend(hub->rank(), hub->size()), hub_(std::move(hub)), mail_(std::make_shared<ShmMail>(hub_)) {}
+
+ShmBackend::~ShmBackend() {
+  hub_->leave("");
+  if (!aborted_ && !hub_->broken()) mail_->linger(hub_->members().timeout);
+}
+
+void ShmBackend::abort() {
+  aborted_ = true;
+  hub_->leave("");
+}
+
+void ShmBackend::shutdown() { hub_->leave(""); }
+
+void ShmBackend::run(const Call& call) {
+  check_blocks_per_rank(call, hub_->members().ranks);
+  for (const auto* tensors : {&call.inputs, &call.outputs}) {
+    for (const at::Tensor& tensor : *tensors) {
+      if (tensor.device().is_cpu()) continue;
+      throw_value_error(ErrorText(name_of(call.kind), "shared memory is for tensors on the CPU")
+                            .fact("device", tensor.device().str())
+                            .help("tensor.cpu(), or a group with a backend for the device: \"cpu:shm,cuda:nccl\""));
+    }
+  }
+  try {
+    if (contiguous(call)) return move(call);
+    Call dense = call;
+    for (at::Tensor& tensor : dense.inputs) tensor = tensor.contiguous();
+    for (at::Tensor& tensor : dense.outputs) tensor = tensor.contiguous();
+    // What is reduced or broadcast is input and output in one.
+    if (!call.inputs.empty() && !call.outputs.empty() && call.inputs.front().is_same(call.outputs.front())) {
+      dense.inputs = dense.outputs;
+    }
+    move(dense);
+    for (size_t i = 0; i < call.outputs.size(); ++i) {
+      if (!call.outputs[i].is_same(dense.outputs[i])) call.outputs[i].copy_(dense.outputs[i]);
+    }
+  } catch (const c10::DistBackendError&) {
+    throw;
+  } catch (const std::exception& error) {  // no memory, say: the others must not wait for this rank
+    hub_->leave(message_of(error));
+    throw_comm_error(ErrorText(name_of(call.kind), "this rank cannot go on")
+                         .fact("call", describe(call))
+                         .fact("cause", message_of(error))
+                         .help("mend the cause; the other ranks stopped because of it"));
+  }
+}
+
+void ShmBackend::move(const Call& call) {
+  switch (call.kind) {
+    case Collective::all_gather:
+    case Collective::gather:
+      return all_gather(call);
+    case Collective::broadcast:
+      return broadcast(call);
+    case Collective::all_to_all:
+    case Collective::scatter:
+      return exchange(call);
+    case Collective::reduce_scatter:
+      return reduce_scatter(call);
+    case Collective::all_reduce:
+    case Collective::reduce:
+      return call.inputs.front().nbytes() <= std::min(kSmall, hub_->room()) ? all_reduce_small(call) : all_reduce(call);
+    default:
+      return hub_->meet(call);
+  }
+}
+
+// stage(t) writes what this rank gives in round t, take(t) reads what the others gave. `rounds` is asked when all have
+// met: the others' sizes are known then.
+template <class Rounds, class Stage, class Take>
+void ShmBackend::in_rounds(const Call& call, Rounds rounds, Stage stage, Take take) {
+  stage(size_t{0});
+  hub_->meet(call);
+  const size_t n = rounds();
+  take(size_t{0});
+  for (size_t t = 1; t < n; ++t) {
+    stage(t);
+    hub_->meet_again(name_of(call.kind));
+    take(t);
+  }
+}
+
+void ShmBackend::all_gather(const Call& call) {
+  const at::Tensor& in = call.inputs.front();
+  const size_t element = in.element_size();
+  const size_t step = hub_->room();
+  const auto rounds = [&] {
+    int64_t most = 0;
+    for (int i = 0; i < getSize(); ++i) most = std::max(most, hub_->gives(i, 0));
+    return rounds_for(static_cast<size_t>(most) * element, step);
+  };
+  const auto stage = [&](size_t t) {
+    const Piece piece(in.nbytes(), step, t);
+    copy_piece(hub_->stage(), data_of(in) + piece.begin, piece.size);
+  };
+  const auto take = [&](size_t t) {
+    if (call.outputs.empty()) return;
+    for_each_other(*hub_, [&](int i) {
+      const at::Tensor& out = call.outputs[static_cast<size_t>(i)];
+      const Piece piece(out.nbytes(), step, t);
+      copy_piece(writable(out) + piece.begin, hub_->staged(i), piece.size);
+    });
+    const Piece own(in.nbytes(), step, t);
+    const at::Tensor& out = call.outputs[static_cast<size_t>(getRank())];
+    copy_piece(writable(out) + own.begin, data_of(in) + own.begin, own.size);
+  };
+  in_rounds(call, rounds, stage, take);
+}
+
+void ShmBackend::broadcast(const Call& call) {
+  const at::Tensor& tensor = call.outputs.front();
+  const bool gives = call.root == getRank();
+  const size_t step = hub_->room();
+  const auto rounds = [&] { return rounds_for(tensor.nbytes(), step); };
+  const auto stage = [&](size_t t) {
+    const Piece piece(tensor.nbytes(), step, t);
+    if (gives) copy_piece(hub_->stage(), data_of(tensor) + piece.begin, piece.size);
+  };
+  const auto take = [&](size_t t) {
+    const Piece piece(tensor.nbytes(), step, t);
+    if (!gives) copy_piece(writable(tensor) + piece.begin, hub_->staged(call.root), piece.size);
+  };
+  in_rounds(call, rounds, stage, take);
+}
+
+// all_to_all, and scatter, in which the root alone gives.
+void ShmBackend::exchange(const Call& call) {
+  const bool all = call.kind == Collective::all_to_all;
+  const int me = getRank();
+  const size_t element = representative(call).element_size();
+  const size_t step = slot_bytes(*hub_, getSize() - 1);
+  const auto rounds = [&] {
+    int64_t most = 0;
+    for (int i = 0; i < getSize(); ++i) {
+      for (int k = 0; k < getSize(); ++k) {
+        if (i != k) most = std::max(most, hub_->gives(i, k));
+      }
+    }
+    return rounds_for(static_cast<size_t>(most) * element, step);
+  };
+  const auto stage = [&](size_t t) {
+    if (call.inputs.empty()) return;
+    for_each_other(*hub_, [&](int to) {
+      const at::Tensor& in = call.inputs[static_cast<size_t>(to)];
+      const Piece piece(in.nbytes(), step, t);
+      copy_piece(hub_->stage() + slot(*hub_, me, to) * step, data_of(in) + piece.begin, piece.size);
+    });
+  };
+  const auto take = [&](size_t t) {
+    const auto from = [&](int rank) {
+      const at::Tensor& out = call.outputs[all ? static_cast<size_t>(rank) : 0];
+      const Piece piece(out.nbytes(), step, t);
+      copy_piece(writable(out) + piece.begin, hub_->staged(rank) + slot(*hub_, rank, me) * step, piece.size);
+    };
+    if (all) {
+      for_each_other(*hub_, from);
+    } else if (call.root != me) {
+      from(call.root);
+    }
+    if (t == 0 && !call.inputs.empty()) {
+      const auto mine = static_cast<size_t>(me);
+      const at::Tensor& out = call.outputs[all ? mine : 0];
+      copy_piece(writable(out), data_of(call.inputs[mine]), out.nbytes());
+    }
+  };
+  in_rounds(call, rounds, stage, take);
+}
+
+void ShmBackend::reduce_scatter(const Call& call) {
+  const int me = getRank();
+  const at::Tensor& own = call.inputs[static_cast<size_t>(me)];
+  const at::Tensor& out = call.outputs.front();
+  const size_t step = slot_bytes(*hub_, getSize() - 1);
+  Reducer reducer(out, call.op, getSize());
+  const auto rounds = [&] {
+    int64_t most = 0;
+    for (int k = 0; k < getSize(); ++k) most = std::max(most, hub_->gives(0, k));
+    return rounds_for(static_cast<size_t>(most) * out.element_size(), step);
+  };
+  const auto stage = [&](size_t t) {
+    for_each_other(*hub_, [&](int to) {
+      const at::Tensor& in = call.inputs[static_cast<size_t>(to)];
+      const Piece piece(in.nbytes(), step, t);
+      copy_piece(hub_->stage() + slot(*hub_, me, to) * step, data_of(in) + piece.begin, piece.size);
+    });
+  };
+  const auto take = [&](size_t t) {
+    const Piece piece(out.nbytes(), step, t);
+    for_each_other(*hub_, [&](int i) { reducer.part(i) = hub_->staged(i) + slot(*hub_, i, me) * step; });
+    reducer.part(me) = data_of(own) + piece.begin;
+    reducer.into(writable(out) + piece.begin, piece.size);
+  };
+  in_rounds(call, rounds, stage, take);
+}
+
+void ShmBackend::all_reduce_small(const Call& call) {
+  const at::Tensor& tensor = call.outputs.front();
+  copy_piece(hub_->stage(), data_of(tensor), tensor.nbytes());
+  hub_->meet(call);
+  if (call.kind == Collective::reduce && call.root != getRank()) return;
+  Reducer reducer(tensor, call.op, getSize());
+  for (int i = 0; i < getSize(); ++i) reducer.part(i) = hub_->staged(i);
+  reducer.into(writable(tensor), tensor.nbytes());
+}
+
+// A chunk has a slice for each rank. In round t a rank stages, for the others, their slices of chunk t; in the place of
+// its own slice stands what it made of its slice of chunk t - 1.
+void ShmBackend::all_reduce(const Call& call) {
+  const int me = getRank();
+  const auto n = static_cast<size_t>(getSize());
+  const at::Tensor& tensor = call.outputs.front();
+  std::byte* const data = writable(tensor);
+  const bool wanted = call.kind == Collective::all_reduce || call.root == me;
+  const size_t step = slot_bytes(*hub_, getSize());
+  const size_t chunks = rounds_for(tensor.nbytes(), n * step);
+  Reducer reducer(tensor, call.op, getSize());
+  // Where slice i of chunk t lies in the tensor. The last chunk is cut as evenly as the others.
+  const auto slice = [&](size_t t, int i) {
+    const Piece chunk(tensor.nbytes(), n * step, t);
+    Piece piece(chunk.size, ((chunk.size + n - 1) / n + kLine - 1) / kLine * kLine, static_cast<size_t>(i));
+    piece.begin += chunk.begin;
+    return piece;
+  };
+  const auto place = [&](int i) { return static_cast<size_t>(i) * step; };
+  const auto stage = [&](size_t t) {
+    if (t == chunks) return;
+    for_each_other(*hub_, [&](int to) {
+      const Piece piece = slice(t, to);
+      copy_piece(hub_->stage() + place(to), data + piece.begin, piece.size);
+    });
+  };
+  const auto take = [&](size_t t) {
+    if (t < chunks) {
+      const Piece piece = slice(t, me);
+      for_each_other(*hub_, [&](int i) { reducer.part(i) = hub_->staged(i) + place(me); });
+      reducer.part(me) = data + piece.begin;
+      reducer.into(hub_->stage() + place(me), piece.size);
+      if (wanted) copy_piece(data + piece.begin, hub_->stage() + place(me), piece.size);
+    }
+    if (t == 0 || !wanted) return;
+    for_each_other(*hub_, [&](int i) {
+      const Piece piece = slice(t - 1, i);
+      copy_piece(data + piece.begin, hub_->staged(i) + place(i), piece.size);
+    });
+  };
+  in_rounds(
+      call, [&] { return chunks + 1; }, stage, take);
+}
+
+void ShmBackend::run_send(const at::Tensor& tensor, int to, int tag) { mail_->post(to, tag, tensor); }
+
+std::function<void()> ShmBackend::start_receive(const at::Tensor& tensor, int from, int tag) {
+  const uint64_t turn = mail_->take_turn(from, tag);
+  return [mail = mail_, tensor, from, tag, turn] { mail->take(from, tag, turn, tensor); };
+}
+
+}  // namespace sherd::detail
