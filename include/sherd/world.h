@@ -27,7 +27,8 @@ class WorldState;
 
 struct WorldOptions {
   /// One backend per device type, as torch names them: "cpu:gloo,cuda:nccl", or one name for all. Known: threads,
-  /// gloo, nccl, fake. Empty: threads in spawn(); gloo for the CPU and nccl for CUDA in init().
+  /// gloo, nccl, mpi, fake. Empty: threads in spawn(); gloo for the CPU and nccl for CUDA in init(). With mpi, for
+  /// tensors of the CPU, the ranks are those that mpirun started, and they find each other through MPI.
   std::string backend = {};
   /// How long a collective or a rendezvous waits for a rank. Zero: SHERD_TIMEOUT seconds, or 300.
   std::chrono::milliseconds timeout{0};
