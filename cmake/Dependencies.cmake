@@ -30,6 +30,16 @@ if(SHERD_TORCH_ROOMS)
   include(Libtorch)
 endif()
 
+# Optional: the MPI transport. Open MPI leaks by design, which sanitizers do not forgive.
+if(SHERD_MPI AND SHERD_TORCH_ROOMS AND NOT SHERD_SANITIZE)
+  set(MPI_CXX_SKIP_MPICXX ON)
+  find_package(MPI 3.0 COMPONENTS CXX)
+endif()
+if(NOT MPI_CXX_FOUND)
+  set(SHERD_MPI OFF)
+endif()
+message(STATUS "sherd: MPI ${SHERD_MPI}")
+
 # For the scripts among the tests; beside torch where there is one, so that tests may import it.
 if(SKBUILD)
   set(SHERD_PYTHON ${Python3_EXECUTABLE})

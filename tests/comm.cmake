@@ -19,6 +19,35 @@ if(SHERD_TORCH_ROOMS)
   add_dependencies(processes_test sherd_command collectives_program failing_program)
 endif()
 
+# Ranks as processes that mpirun starts: the suite, for each number of ranks that it asks for, and a program, with no
+# variable set. As root, and with more ranks than cores, mpirun must be told that this is meant.
+if(SHERD_MPI)
+  sherd_test(mpi_test LABEL conformance LINK sherd
+    SOURCES conformance/c10d_test.cpp conformance/collectives_test.cpp conformance/groups_test.cpp conformance/mpi.cpp)
+  function(sherd_mpi_test name ranks program)
+    cmake_parse_arguments(TEST "" "LABEL" "ARGUMENTS;ENVIRONMENT;THROUGH" ${ARGN})
+    add_test(NAME ${name} COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${TEST_THROUGH}
+                                  $<TARGET_FILE:${program}> ${TEST_ARGUMENTS})
+    set_tests_properties(${name} PROPERTIES LABELS ${TEST_LABEL} TIMEOUT 300 PROCESSORS ${ranks}
+      ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;OMP_NUM_THREADS=1;${TEST_ENVIRONMENT}")
+  endfunction()
+  foreach(ranks 2 3 4 8)
+    sherd_mpi_test(mpi_${ranks}_ranks_test ${ranks} mpi_test LABEL conformance)
+  endforeach()
+  sherd_mpi_test(mpi_checked_test 3 mpi_test LABEL conformance ENVIRONMENT SHERD_CHECK=1)
+  sherd_mpi_test(mpirun_test 4 collectives_program LABEL multiprocess)
+  sherd_mpi_test(mpirun_over_mpi_test 4 collectives_program LABEL multiprocess ARGUMENTS mpi)
+  # As if there were two hosts: the ranks ask MPI where rank 0 is.
+  sherd_mpi_test(mpirun_without_address_test 4 collectives_program LABEL multiprocess
+    THROUGH ${CMAKE_COMMAND} -E env OMPI_COMM_WORLD_LOCAL_SIZE=2)
+  sherd_mpi_test(mpirun_killed_rank_test 3 failing_program LABEL multiprocess ARGUMENTS "is killed" 1 mpi)
+  set_tests_properties(mpirun_killed_rank_test PROPERTIES PASS_REGULAR_EXPRESSION "rank 1 .*exited on signal 9")
+  sherd_mpi_test(mpirun_early_end_test 3 failing_program LABEL multiprocess ARGUMENTS "ends early" 1 mpi
+    ENVIRONMENT SHERD_TIMEOUT=2)
+  set_tests_properties(mpirun_early_end_test PROPERTIES
+    PASS_REGULAR_EXPRESSION "all_reduce: rank 1 has already ended")
+endif()
+
 sherd_test(comm_test LABEL unit LINK sherd
   SOURCES unit/comm/backend_config_test.cpp unit/comm/device_mesh_test.cpp unit/comm/recorder_test.cpp
           unit/comm/reduce_test.cpp unit/comm/shm_test.cpp unit/comm/world_test.cpp)

@@ -12,13 +12,13 @@ namespace sherd::detail {
 namespace {
 
 constexpr const char* kHelp = "\"cpu:gloo,cuda:nccl\", or one name for all devices";
-constexpr std::array kBackends = {"threads", "auto", "shm", "gloo", "nccl", "fake"};
+constexpr std::array kBackends = {"threads", "auto", "shm", "gloo", "nccl", "mpi", "fake"};
 
 std::string checked_backend(const std::string& name, const std::string& text) {
   if (std::find(kBackends.begin(), kBackends.end(), name) == kBackends.end()) {
     throw_value_error(ErrorText("backend", "there is no backend called \"" + name + "\"")
                           .fact("text", "\"" + text + "\"")
-                          .fact("known", "threads, auto, shm, gloo, nccl, fake")
+                          .fact("known", "threads, auto, shm, gloo, nccl, mpi, fake")
                           .help(kHelp));
   }
   return name;
@@ -57,7 +57,13 @@ BackendConfig BackendConfig::parse(const std::string& text) {
     for (const auto& [earlier, name] : config.by_device_) {
       if (earlier == device) twice(c10::DeviceTypeName(device, true) + " is");
     }
-    config.by_device_.emplace_back(device, checked_backend(part.substr(colon + 1), text));
+    const std::string name = checked_backend(part.substr(colon + 1), text);
+    if (name == "mpi" && device != c10::DeviceType::CPU) {
+      throw_value_error(ErrorText("backend", "mpi is for tensors of the CPU alone")
+                            .fact("text", "\"" + text + "\"")
+                            .help("\"cpu:mpi,cuda:nccl\""));
+    }
+    config.by_device_.emplace_back(device, name);
   }
   return config;
 }
@@ -66,7 +72,14 @@ std::string BackendConfig::backend_for(c10::DeviceType device) const {
   for (const auto& [type, name] : by_device_) {
     if (type == device) return name;
   }
-  return for_all_ == "nccl" && device != c10::DeviceType::CUDA ? "" : for_all_;
+  const bool nccl = for_all_ == "nccl" && device != c10::DeviceType::CUDA;
+  const bool mpi = for_all_ == "mpi" && device != c10::DeviceType::CPU;
+  return nccl || mpi ? "" : for_all_;
+}
+
+bool BackendConfig::has(const std::string& backend) const {
+  return for_all_ == backend ||
+         std::any_of(by_device_.begin(), by_device_.end(), [&](const auto& entry) { return entry.second == backend; });
 }
 
 }  // namespace sherd::detail

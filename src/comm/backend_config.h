@@ -16,6 +16,8 @@ class BackendConfig {
   static BackendConfig parse(const std::string& text);
   /// The backend's name, or "" where none is configured.
   std::string backend_for(c10::DeviceType device) const;
+  /// Whether it is configured for any device.
+  bool has(const std::string& backend) const;
   const std::string& text() const { return text_; }
 
  private:

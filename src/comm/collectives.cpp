@@ -39,16 +39,18 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 /// The backend that serves a call, and what it does by itself; the rest is composed here.
 struct Transport {
   c10d::Backend& backend;
-  bool ours;   // every dtype, every reduction, blocks of any size; calls are compared always
-  bool lists;  // all_gather and reduce_scatter of blocks of different sizes
+  bool ours;      // every dtype, every reduction, blocks of any size
+  bool compares;  // calls are compared always
+  bool lists;     // all_gather and reduce_scatter of blocks of different sizes
   bool average;
   bool bitwise;
 };
 
 Transport transport_of(c10d::Backend& backend) {
-  const bool ours = dynamic_cast<detail::SyncBackend*>(&backend) != nullptr;
+  const auto* own = dynamic_cast<const detail::SyncBackend*>(&backend);
+  const bool ours = own != nullptr;
   const bool nccl = backend.getBackendName() == "nccl";
-  return {backend, ours, ours || nccl, ours || nccl, !nccl};
+  return {backend, ours, ours && own->compares_calls(), ours || nccl, ours || nccl, !nccl};
 }
 
 /// What `begin` below returns: nothing where nothing is left to wait for.
@@ -71,7 +73,7 @@ Work run(const Group& group, Collective kind, c10::DeviceType device, MakeCall m
     auto* recording = dynamic_cast<detail::RecordingBackend*>(backend.get());
     const Transport transport = transport_of(recording != nullptr ? recording->inner() : *backend);
     if (recording != nullptr) recording->note(make_call());
-    if (group.state().link().check && !transport.ours && detail::all_ranks_call(kind)) {
+    if (group.state().link().check && !transport.compares && detail::all_ranks_call(kind)) {
       detail::compare_calls(transport.backend, group.ranks(), make_call());
     }
     started = begin(transport);

@@ -62,11 +62,17 @@ c10::intrusive_ptr<c10d::Backend> GroupState::make(c10::DeviceType device, const
     }
     return c10::make_intrusive<ThreadsBackend>(link_->hubs->hub(key, ranks_), rank_);
   }
+  if (backend == "mpi" && link_->hubs) {
+    throw_comm_error(ErrorText(operation, "the ranks of this world are threads of one process")
+                         .fact("backend", config_.text())
+                         .help("mpirun -n 4 ./program, with sherd::init({.backend = \"mpi\"})"));
+  }
   const Meeting meeting{.store = c10::make_intrusive<WatchedStore>(key, link_),
                         .rank = rank_,
                         .size = size(),
                         .timeout = link_->timeout,
                         .ranks = ranks_};
+  if (backend == "mpi") return make_mpi(meeting);
   if (backend == "nccl") return make_nccl(meeting);
   if (backend == "gloo" || device != c10::DeviceType::CPU) return make_gloo(meeting);
   if (share_a_host(meeting)) return make_shm(meeting);

@@ -3,7 +3,10 @@
 #include <c10/core/AutogradState.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <array>
+#include <charconv>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
@@ -132,8 +135,78 @@ detail::BackendConfig backends_of(const WorldOptions& options) {
   return detail::BackendConfig::parse(options.backend.empty() ? usual : options.backend);
 }
 
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : "localhost";
+}
+
+// Rank 0 opens the store at a port that is free and tells the others through MPI where it is.
+c10::intrusive_ptr<c10d::Store> meet_by_mpi(const Link& link) {
+  c10::intrusive_ptr<c10d::TCPStore> own;
+  std::string where;
+  std::string cause;
+  c10d::TCPStoreOptions options;
+  options.waitWorkers = false;
+  options.timeout = link.timeout;
+  const std::string host = link.local_size == link.size ? "127.0.0.1" : host_name();
+  if (link.rank == 0) {
+    options.port = 0;
+    options.isServer = true;
+    try {
+      own = c10::make_intrusive<c10d::TCPStore>(host, options);
+      where = fmt::format("{}:{}", host, own->getPort());
+    } catch (const std::exception& error) {  // told to the others first: they wait
+      cause = first_line(detail::message_of(error));
+    }
+  }
+  where = detail::broadcast_by_mpi(where, link.timeout);
+  if (where.empty()) {
+    detail::throw_comm_error(ErrorText("init", "rank 0 cannot listen at any port")
+                                 .fact("host", host)
+                                 .fact("cause", cause.empty() ? "see rank 0" : cause)
+                                 .help("look at the network of the host of rank 0"));
+  }
+  if (own) return own;
+  RankVariables variables{.rank = link.rank, .world_size = link.size, .master_addr = {}, .source = "mpi"};
+  const size_t colon = where.rfind(':');
+  variables.master_addr = where.substr(0, colon);
+  std::from_chars(where.data() + colon + 1, where.data() + where.size(), variables.master_port);
+  return connect(variables, link.timeout);
+}
+
+// The world of the processes that MPI started; no variable is needed. Another launcher's world is not the same.
+Link join_by_mpi(Link link) {
+  const detail::MpiWorld here = detail::mpi_world();
+  if (!lacks_address_under_mpi()) {
+    const auto variables = detail::as_c10_errors([] { return read_rank_variables(); });
+    if (variables && (variables->rank != here.rank || variables->world_size != here.size)) {
+      detail::throw_value_error(
+          ErrorText("init", "MPI did not start the ranks of this world")
+              .fact(variables->source, fmt::format("rank {} of {}", variables->rank, variables->world_size))
+              .fact("MPI", fmt::format("rank {} of {}", here.rank, here.size))
+              .help("mpirun -n 4 ./program, or another backend: WorldOptions{.backend = \"gloo\"}"));
+    }
+  }
+  link.rank = here.rank;
+  link.size = here.size;
+  link.local_rank = here.local_rank;
+  link.local_size = here.local_size;
+  if (link.size == 1) {
+    link.store = c10::make_intrusive<c10d::HashStore>();
+    return link;
+  }
+  link.store = meet_by_mpi(link);
+  link.keeps_store = link.rank == 0;
+  wait_for_all(link, "told by rank 0 through MPI");
+  return link;
+}
+
 std::shared_ptr<detail::WorldState> join(const WorldOptions& options) {
   Link link = link_with(options);
+  const detail::BackendConfig backends = backends_of(options);
+  if (backends.has("mpi") || (detail::mpi_is_available() && lacks_address_under_mpi())) {
+    return std::make_shared<detail::WorldState>(join_by_mpi(std::move(link)), backends);
+  }
   const auto variables = detail::as_c10_errors([] { return read_rank_variables(); });
   if (variables && variables->world_size > 1) {
     link.rank = variables->rank;
@@ -146,7 +219,7 @@ std::shared_ptr<detail::WorldState> join(const WorldOptions& options) {
   } else {
     link.store = c10::make_intrusive<c10d::HashStore>();
   }
-  return std::make_shared<detail::WorldState>(std::move(link), backends_of(options));
+  return std::make_shared<detail::WorldState>(std::move(link), backends);
 }
 
 // Makes this the process's world and sees to it that the others learn how it ends.

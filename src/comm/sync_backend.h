@@ -8,8 +8,8 @@
 
 namespace sherd::detail {
 
-/// Calls complete before they return, but a receive completes when it is waited for. Throws c10::ValueError for
-/// arguments that cannot be right on this rank alone.
+/// Unless a transport says otherwise, calls complete before they return, but a receive completes when it is waited for.
+/// Throws c10::ValueError for arguments that cannot be right on this rank alone.
 class SyncBackend : public c10d::Backend {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -41,15 +41,17 @@ class SyncBackend : public c10d::Backend {
   WorkPtr recv(Tensors& tensors, int from, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 
+  /// Whether it finds out by itself that ranks call different things.
+  virtual bool compares_calls() const { return true; }
+
  protected:
+  /// Runs a collective to its end; a transport that can have calls under way starts it instead.
+  virtual WorkPtr finish(const Call& call);
   /// Runs a collective to its end.
   virtual void run(const Call& call) = 0;
   virtual void run_send(const at::Tensor& tensor, int to, int tag) = 0;
   /// Takes its turn among the receives from `from` with `tag`, and returns what waits for the message.
   virtual std::function<void()> start_receive(const at::Tensor& tensor, int from, int tag) = 0;
-
- private:
-  WorkPtr finish(const Call& call);
 };
 
 /// Copies all elements, whatever the two shapes. Nothing where there are none or the two are one memory.

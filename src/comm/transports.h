@@ -1,11 +1,12 @@
 #pragma once
-// The transports between processes, each made by one function. Whether NCCL is there is decided by which file is
-// compiled (nccl.cpp or no_nccl.cpp).
+// The transports between processes, each made by one function. Whether NCCL and MPI are there is decided by which file
+// is compiled (nccl.cpp or no_nccl.cpp, mpi.cpp or no_mpi.cpp).
 
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace c10d {
@@ -34,5 +35,21 @@ c10::intrusive_ptr<c10d::Backend> make_shm(const Meeting& meeting);
 
 bool nccl_is_available();
 c10::intrusive_ptr<c10d::Backend> make_nccl(const Meeting& meeting);
+
+bool mpi_is_available();
+/// Calls that move or reduce more than `most_at_once` bytes or elements are several calls of MPI, which counts in 31
+/// bits.
+c10::intrusive_ptr<c10d::Backend> make_mpi(const Meeting& meeting, int64_t most_at_once = int64_t{1} << 30);
+
+/// This process among those that MPI started, and among those of its host.
+struct MpiWorld {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+};
+MpiWorld mpi_world();
+/// The text that rank 0 of MPI's world gives, on every rank. All call it.
+std::string broadcast_by_mpi(const std::string& text, std::chrono::milliseconds timeout);
 
 }  // namespace sherd::detail

@@ -228,6 +228,15 @@ std::string first_slurm_host(std::string_view list) {
   return host.empty() ? fail("the host list names no host") : host;
 }
 
+bool lacks_address_under_mpi(const ReadVariable& read) {
+  const Variables variables(read, "Open MPI's variables", "");
+  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR"})
+    if (variables.has(name)) return false;
+  const auto all = variables.text("OMPI_COMM_WORLD_SIZE");
+  const auto here = variables.text("OMPI_COMM_WORLD_LOCAL_SIZE");
+  return all && here && *all != *here;
+}
+
 std::optional<RankVariables> read_rank_variables(const ReadVariable& read) {
   for (const auto& launcher : {read_torchrun, read_open_mpi, read_slurm})
     if (auto result = launcher(read)) return result;

@@ -37,6 +37,12 @@ std::optional<RankVariables> read_rank_variables(const ReadVariable& read = [](c
   return static_cast<const char*>(std::getenv(name));
 });
 
+/// Whether Open MPI started the ranks on several hosts and nobody named the host of rank 0: where read_rank_variables
+/// throws, but ranks that have MPI can ask it.
+bool lacks_address_under_mpi(const ReadVariable& read = [](const char* name) {
+  return static_cast<const char*>(std::getenv(name));
+});
+
 /// The first host of a Slurm host list: "node[03-05,7],login1" gives "node03".
 /// Throws std::invalid_argument for a list with an open bracket or no host.
 std::string first_slurm_host(std::string_view list);

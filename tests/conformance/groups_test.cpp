@@ -62,10 +62,10 @@ TEST_P(TransportGroupsTest, TheSameRanksOverTheSameBackendAreOneGroup) {
     EXPECT_EQ(again, rank.group);
     EXPECT_EQ(total_of_ranks(again, rank), total_of_ranks(rank.group, rank));
     // Another backend makes another group of the same ranks; both work.
-    const Group other = rank.world.group(rank.group.ranks(), "cpu:shm,cuda:threads");
+    const Group other = rank.world.group(rank.group.ranks(), GetParam().other);
     EXPECT_NE(other, rank.group);
     EXPECT_EQ(total_of_ranks(other, rank), total_of_ranks(rank.group, rank));
-    const Group third = rank.world.group(rank.group.ranks(), "cpu:gloo,cuda:threads");
+    const Group third = rank.world.group(rank.group.ranks(), GetParam().third);
     EXPECT_EQ(total_of_ranks(third, rank), total_of_ranks(rank.group, rank));
   });
 }

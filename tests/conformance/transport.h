@@ -30,6 +30,9 @@ struct Transport {
   std::vector<int> sizes;    // numbers of ranks to try
   bool makes_groups = true;  // any number of ranks, and the world's other groups go through it, too
   bool lists = true;         // its c10d::Backend takes lists of tensors of different sizes
+  // Two other ways in which the same ranks can talk.
+  const char* other = "cpu:shm,cuda:threads";
+  const char* third = "cpu:gloo,cuda:threads";
 };
 
 /// What one group of `ranks` does.

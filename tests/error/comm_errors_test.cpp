@@ -94,7 +94,7 @@ TEST_F(MeshErrorTest, BadBackendOfAnAxis) {
             }),
             "backend: there is no backend called \"carrier-pigeon\"\n"
             "  text: \"carrier-pigeon\"\n"
-            "  known: threads, auto, shm, gloo, nccl, fake\n"
+            "  known: threads, auto, shm, gloo, nccl, mpi, fake\n"
             "  help: \"cpu:gloo,cuda:nccl\", or one name for all devices");
   EXPECT_EQ(value_error([] {
               init_device_mesh("cpu", {2, 2}, {"dp", "tp"}, {{"pp", "gloo"}});
@@ -292,15 +292,34 @@ TEST(GroupErrorTest, MembersThatCannotBe) {
             "  help: world.group({0, 1})");
 }
 
+TEST(GroupErrorTest, ThreadsAreNoRanksOfMpi) {
+  std::string message;
+  try {
+    spawn(2, [](World& world) { barrier(world.group()); }, {.backend = "mpi"});
+  } catch (const c10::DistBackendError& error) {
+    message = error.what_without_backtrace();
+  }
+  EXPECT_EQ(message,
+            "barrier: the ranks of this world are threads of one process\n"
+            "  backend: mpi\n"
+            "  help: mpirun -n 4 ./program, with sherd::init({.backend = \"mpi\"})");
+}
+
 TEST(GroupErrorTest, BackendsThatCannotBe) {
   const World world = fake_world(0, 2);
   EXPECT_EQ(value_error([&] {
+              world.group({0, 1}, "cpu:gloo,cuda:ucx");
+            }),
+            "backend: there is no backend called \"ucx\"\n"
+            "  text: \"cpu:gloo,cuda:ucx\"\n"
+            "  known: threads, gloo, nccl, mpi, fake\n"
+            "  help: \"cpu:gloo,cuda:nccl\", or one name for all devices");
+  EXPECT_EQ(value_error([&] {
               world.group({0, 1}, "cpu:gloo,cuda:mpi");
             }),
-            "backend: there is no backend called \"mpi\"\n"
+            "backend: mpi is for tensors of the CPU alone\n"
             "  text: \"cpu:gloo,cuda:mpi\"\n"
-            "  known: threads, auto, shm, gloo, nccl, fake\n"
-            "  help: \"cpu:gloo,cuda:nccl\", or one name for all devices");
+            "  help: \"cpu:mpi,cuda:nccl\"");
   EXPECT_EQ(value_error([&] {
               world.group({0, 1}, "tpu:gloo");
             }),
@@ -316,7 +335,7 @@ TEST(GroupErrorTest, BackendsThatCannotBe) {
   EXPECT_EQ(value_error([] { spawn(2, [](World&) {}, {.backend = "carrier-pigeon"}); }),
             "backend: there is no backend called \"carrier-pigeon\"\n"
             "  text: \"carrier-pigeon\"\n"
-            "  known: threads, auto, shm, gloo, nccl, fake\n"
+            "  known: threads, auto, shm, gloo, nccl, mpi, fake\n"
             "  help: \"cpu:gloo,cuda:nccl\", or one name for all devices");
 }
 

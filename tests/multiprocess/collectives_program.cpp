@@ -1,4 +1,5 @@
-// A rank of a world of processes: a 2x2 mesh and every collective on it. Exits with 0 when everything is right.
+// A rank of a world of processes: a 2x2 mesh and every collective on it, over the backend that its argument names.
+// Exits with 0 when everything is right.
 
 #include <torch/torch.h>
 
@@ -66,8 +67,8 @@ void check_collectives(const sherd::Group& group) {
 
 }  // namespace
 
-int main() {
-  const sherd::World world = sherd::init();
+int main(int argc, char** argv) {
+  const sherd::World world = sherd::init({.backend = argc > 1 ? argv[1] : ""});
   expect(world == sherd::init() && world == sherd::current_world(), "one world");
   expect(world.size() == 4 && world.local_size() == 4, "four ranks");
   const sherd::DeviceMesh mesh = sherd::init_device_mesh("cpu", {2, 2}, {"dp", "tp"});

@@ -35,9 +35,18 @@ TEST(BackendConfigTest, ANameWithoutADeviceServesTheRest) {
   EXPECT_EQ(config.backend_for(DeviceType::CPU), "gloo");
 }
 
+TEST(BackendConfigTest, MpiServesTheCpuAlone) {
+  const auto config = BackendConfig::parse("mpi");
+  EXPECT_EQ(config.backend_for(DeviceType::CPU), "mpi");
+  EXPECT_EQ(config.backend_for(DeviceType::CUDA), "");
+  EXPECT_TRUE(config.has("mpi"));
+  EXPECT_TRUE(BackendConfig::parse("cpu:mpi,cuda:nccl").has("mpi"));
+  EXPECT_FALSE(BackendConfig::parse("cpu:gloo,cuda:nccl").has("mpi"));
+}
+
 TEST(BackendConfigTest, RefusesWhatItDoesNotKnow) {
-  for (const char* text :
-       {"mpi", "cpu:", ":gloo", "cpu:gloo:1", "cpu=gloo", "cpu:gloo,", "cpu:gloo,,cuda:nccl", "", "gloo,threads"}) {
+  for (const char* text : {"ucx", "cuda:mpi", "cpu:", ":gloo", "cpu:gloo:1", "cpu=gloo", "cpu:gloo,",
+                           "cpu:gloo,,cuda:nccl", "", "gloo,threads"}) {
     EXPECT_THROW(BackendConfig::parse(text), c10::ValueError) << text;
   }
 }

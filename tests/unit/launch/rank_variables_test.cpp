@@ -184,6 +184,22 @@ TEST(RankVariablesTest, OpenMpiOnSeveralHostsAsksForTheMaster) {
             "  help: mpirun -x MASTER_ADDR=<host of rank 0> -x MASTER_PORT=29500 ./program");
 }
 
+TEST(RankVariablesTest, OnlyOpenMpiOnSeveralHostsLacksAnAddress) {
+  const auto lacks = [](const Environment& environment) {
+    return lacks_address_under_mpi([&](const char* name) -> const char* {
+      const auto found = environment.find(name);
+      return found == environment.end() ? nullptr : found->second.c_str();
+    });
+  };
+  const Environment several = with(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "2");
+  EXPECT_TRUE(lacks(several));
+  EXPECT_FALSE(lacks(kOpenMpi));
+  EXPECT_FALSE(lacks(with(several, "MASTER_ADDR", "node1")));
+  EXPECT_FALSE(lacks(with(several, "RANK", "0")));
+  EXPECT_FALSE(lacks(kSlurm));
+  EXPECT_FALSE(lacks({}));
+}
+
 TEST(RankVariablesTest, SlurmListsThatMissThisNodeAreShown) {
   auto short_list = with(with(kSlurm, "SLURM_STEP_TASKS_PER_NODE", "2(x2)"), "SLURM_NODEID", "2");
   EXPECT_EQ(error_of(short_list),
