@@ -1,7 +1,6 @@
 // What every collective does, on every transport.
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <torch/torch.h>
 
 #include <algorithm>
