@@ -41,16 +41,15 @@ void ShmSignal::nudge() const { ::syscall(SYS_futex, &value, FUTEX_WAKE, INT_MAX
 
 Patience Patience::of(int ranks) {
   static const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  return ranks <= cores ? Patience{.polls = 4000, .yields = 0} : Patience{.polls = 20, .yields = 50};
+  return ranks <= cores ? Patience{.polls = 100, .yields = 40} : Patience{.polls = 20, .yields = 40};
 }
 
 bool poll(Patience patience, const std::function<bool()>& done) {
-  for (int i = 0; i < patience.polls; ++i) {
-    if (done()) return true;
-    pause();
-  }
-  for (int i = 0; i < patience.yields; ++i) {
-    if (done()) return true;
+  for (int y = 0; y < patience.yields; ++y) {
+    for (int i = 0; i < patience.polls; ++i) {
+      if (done()) return true;
+      pause();
+    }
     ::sched_yield();
   }
   return done();

@@ -22,11 +22,12 @@ struct alignas(64) ShmSignal {
   void nudge() const;
 };
 
-/// How long to poll before sleeping: ranks that have a core each poll for as long as a small call takes. Others give
-/// theirs away at once, to the one they wait for.
+/// How long to poll before sleeping. Between the polls a rank gives its core away: on a busy machine two ranks may
+/// share one though there are enough, and the one that is waited for must run. Ranks that outnumber the cores do so
+/// sooner.
 struct Patience {
-  int polls = 0;
-  int yields = 0;
+  int polls = 0;   // before the core is given away
+  int yields = 0;  // times that it is
 
   static Patience of(int ranks);
 };
