@@ -312,7 +312,7 @@ TEST(GroupErrorTest, BackendsThatCannotBe) {
             }),
             "backend: there is no backend called \"ucx\"\n"
             "  text: \"cpu:gloo,cuda:ucx\"\n"
-            "  known: threads, gloo, nccl, mpi, fake\n"
+            "  known: threads, auto, shm, gloo, nccl, mpi, fake\n"
             "  help: \"cpu:gloo,cuda:nccl\", or one name for all devices");
   EXPECT_EQ(value_error([&] {
               world.group({0, 1}, "cpu:gloo,cuda:mpi");
