@@ -141,17 +141,18 @@ void ShmBackend::move(const Call& call) {
   switch (call.kind) {
     case Collective::all_gather:
     case Collective::gather:
-      return all_gather(call);
+      return run_all_gather(call);
     case Collective::broadcast:
-      return broadcast(call);
+      return run_broadcast(call);
     case Collective::all_to_all:
     case Collective::scatter:
-      return exchange(call);
+      return run_exchange(call);
     case Collective::reduce_scatter:
-      return reduce_scatter(call);
+      return run_reduce_scatter(call);
     case Collective::all_reduce:
     case Collective::reduce:
-      return call.inputs.front().nbytes() <= std::min(kSmall, hub_->room()) ? all_reduce_small(call) : all_reduce(call);
+      return call.inputs.front().nbytes() <= std::min(kSmall, hub_->room()) ? run_all_reduce_small(call)
+                                                                            : run_all_reduce(call);
     default:
       return hub_->meet(call);
   }
@@ -172,7 +173,7 @@ void ShmBackend::in_rounds(const Call& call, Rounds rounds, Stage stage, Take ta
   }
 }
 
-void ShmBackend::all_gather(const Call& call) {
+void ShmBackend::run_all_gather(const Call& call) {
   const at::Tensor& in = call.inputs.front();
   const size_t element = in.element_size();
   const size_t step = hub_->room();
@@ -199,7 +200,7 @@ void ShmBackend::all_gather(const Call& call) {
   in_rounds(call, rounds, stage, take);
 }
 
-void ShmBackend::broadcast(const Call& call) {
+void ShmBackend::run_broadcast(const Call& call) {
   const at::Tensor& tensor = call.outputs.front();
   const bool gives = call.root == getRank();
   const size_t step = hub_->room();
@@ -216,7 +217,7 @@ void ShmBackend::broadcast(const Call& call) {
 }
 
 // all_to_all, and scatter, in which the root alone gives.
-void ShmBackend::exchange(const Call& call) {
+void ShmBackend::run_exchange(const Call& call) {
   const bool all = call.kind == Collective::all_to_all;
   const int me = getRank();
   const size_t element = representative(call).element_size();
@@ -258,7 +259,7 @@ void ShmBackend::exchange(const Call& call) {
   in_rounds(call, rounds, stage, take);
 }
 
-void ShmBackend::reduce_scatter(const Call& call) {
+void ShmBackend::run_reduce_scatter(const Call& call) {
   const int me = getRank();
   const at::Tensor& own = call.inputs[static_cast<size_t>(me)];
   const at::Tensor& out = call.outputs.front();
@@ -285,7 +286,7 @@ void ShmBackend::reduce_scatter(const Call& call) {
   in_rounds(call, rounds, stage, take);
 }
 
-void ShmBackend::all_reduce_small(const Call& call) {
+void ShmBackend::run_all_reduce_small(const Call& call) {
   const at::Tensor& tensor = call.outputs.front();
   copy_piece(hub_->stage(), data_of(tensor), tensor.nbytes());
   hub_->meet(call);
@@ -297,7 +298,7 @@ void ShmBackend::all_reduce_small(const Call& call) {
 
 // A chunk has a slice for each rank. In round t a rank stages, for the others, their slices of chunk t; in the place of
 // its own slice stands what it made of its slice of chunk t - 1.
-void ShmBackend::all_reduce(const Call& call) {
+void ShmBackend::run_all_reduce(const Call& call) {
   const int me = getRank();
   const auto n = static_cast<size_t>(getSize());
   const at::Tensor& tensor = call.outputs.front();

@@ -31,12 +31,12 @@ class ShmBackend final : public SyncBackend {
   template <class Rounds, class Stage, class Take>
   void in_rounds(const Call& call, Rounds rounds, Stage stage, Take take);
   void move(const Call& call);
-  void all_gather(const Call& call);
-  void broadcast(const Call& call);
-  void exchange(const Call& call);
-  void reduce_scatter(const Call& call);
-  void all_reduce(const Call& call);
-  void all_reduce_small(const Call& call);
+  void run_all_gather(const Call& call);
+  void run_broadcast(const Call& call);
+  void run_exchange(const Call& call);
+  void run_reduce_scatter(const Call& call);
+  void run_all_reduce(const Call& call);
+  void run_all_reduce_small(const Call& call);
 
   std::shared_ptr<ShmHub> hub_;
   std::shared_ptr<ShmMail> mail_;
