@@ -62,10 +62,8 @@ c10::intrusive_ptr<c10d::Backend> GroupState::make(c10::DeviceType device, const
     }
     return c10::make_intrusive<ThreadsBackend>(link_->hubs->hub(key, ranks_), rank_);
   }
-  const Meeting meeting{.store = c10::make_intrusive<WatchedStore>(key, link_),
-                        .rank = rank_,
-                        .size = size(),
-                        .timeout = link_->timeout};
+  const Meeting meeting{
+      .store = c10::make_intrusive<WatchedStore>(key, link_), .rank = rank_, .size = size(), .timeout = link_->timeout};
   return backend == "nccl" ? make_nccl(meeting) : make_gloo(meeting);
 }
 
