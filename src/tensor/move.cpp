@@ -17,10 +17,8 @@ namespace {
 
 using at::Tensor;
 using plan::Action;
-using plan::grid_of;
 using plan::Held;
 using plan::intersect;
-using plan::numel;
 using plan::shape_of;
 using plan::Step;
 

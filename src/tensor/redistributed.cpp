@@ -51,7 +51,7 @@ MoveOptions move_options(const RedistributeOptions& options, bool background = f
 }
 
 // A result never shares memory with its source, as in every other operator that is not a view.
-Tensor of_its_own(Tensor local, const Tensor& source) {
+Tensor of_its_own(const Tensor& local, const Tensor& source) {
   return local.numel() > 0 && local.is_alias_of(source) ? local.clone() : local;
 }
 
