@@ -11,6 +11,7 @@
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
 #include "sherd/redistribute.h"
+#include "tensor/checked.h"
 #include "tensor/edges.h"
 #include "tensor/meta.h"
 #include "tensor/redistributed.h"
@@ -104,8 +105,7 @@ std::vector<Tensor> read_boxes(const Tensor& tensor, const std::vector<Box>& box
 Tensor from_boxes(const std::vector<BoxTensor>& boxes, const Dims& shape, const DeviceMesh& mesh, Placements placements,
                   c10::ScalarType dtype) {
   constexpr const char* kOperation = "from_boxes";
-  placements =
-      detail::as_c10_errors([&] { return checked_placements(kOperation, mesh.mesh(), shape, std::move(placements)); });
+  placements = detail::checked(kOperation, mesh, shape, std::move(placements));
   for (const Placement& p : placements) {
     if (!is_partial(p)) continue;
     detail::throw_value_error(ErrorText(kOperation, "boxes hold values, not parts of a sum")

@@ -57,7 +57,7 @@ Tensor of_its_own(const Tensor& local, const Tensor& source) {
 
 // The placements with the Partials reduced, each rank having a share of the sum where that can be: along the longest
 // dim whose cuts are not a user's, which depend on the other axes.
-Placements without_partials(const Spec& spec) {
+Placements shared_out(const Spec& spec) {
   Placements placements = spec.placements;
   Dims sizes = spec.sizes;
   for (const Placement& p : placements) {
@@ -132,7 +132,7 @@ Tensor redistributed(const Tensor& tensor, const DeviceMesh& mesh, const Placeme
                      const RedistributeOptions& options) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const Spec& given = *meta_of(tensor)->spec;
-  const Tensor settled = given.has_partial ? redistributed(tensor, without_partials(given), options) : tensor;
+  const Tensor settled = given.has_partial ? redistributed(tensor, shared_out(given), options) : tensor;
   DTensorMeta* meta = meta_of(settled);
   const Spec& from = *meta->spec;
   const Layout before = from.layout();
