@@ -18,8 +18,8 @@ using torch::autograd::variable_list;
 
 // What a backward pass needs to know, kept in a context's saved data.
 struct Kept : torch::CustomClassHolder {
-  Kept(SpecPtr s, Placements p, RedistributeOptions o)
-      : spec(std::move(s)), placements(std::move(p)), options(std::move(o)) {}
+  Kept(SpecPtr s, Placements p, const RedistributeOptions& o)
+      : spec(std::move(s)), placements(std::move(p)), options(o) {}
   SpecPtr spec;
   Placements placements;
   RedistributeOptions options;
