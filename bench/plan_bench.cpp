@@ -1,5 +1,5 @@
-// What does a new redistribution plan cost, its text included? For three axes at most 100 microseconds are allowed; a plan
-// that was made before is found in the cache.
+// What does a new redistribution plan cost, its text included? For three axes at most 100 microseconds are allowed; a
+// plan that was made before is found in the cache.
 
 #include <benchmark/benchmark.h>
 

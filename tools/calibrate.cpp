@@ -19,7 +19,7 @@ constexpr const char* kExamples =
 
 // The ranks need libtorch, which this command does without: they are a program of their own beside it.
 std::filesystem::path ranks_program() {
-  const auto program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "sherd-calibrate";
+  auto program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "sherd-calibrate";
   if (access(program.c_str(), X_OK) == 0) return program;
   throw std::invalid_argument(ErrorText("calibrate", "the program that measures is not there")
                                   .fact("program", program.string())

@@ -145,9 +145,10 @@ void print_json(const Explanation& e) {
 // `redistribute` is no operator of torch: its two tensors are where one is and where it shall be.
 int print_redistribution(const OperatorCall& call, const Mesh& mesh, bool as_json) {
   if (call.operands.size() != 2 || !call.operands[0] || !call.operands[1]) {
-    throw std::invalid_argument(ErrorText("explain", "redistribute needs two tensors: from and to")
-                                    .fact("tensors", std::to_string(call.operands.size()))
-                                    .help("sherd explain redistribute \"f32[64@tp, 32]\" \"f32[64, 32@tp]\" --mesh \"[tp=4]\""));
+    throw std::invalid_argument(
+        ErrorText("explain", "redistribute needs two tensors: from and to")
+            .fact("tensors", std::to_string(call.operands.size()))
+            .help("sherd explain redistribute \"f32[64@tp, 32]\" \"f32[64, 32@tp]\" --mesh \"[tp=4]\""));
   }
   const TensorText& from = *call.operands[0];
   const TensorText& to = *call.operands[1];

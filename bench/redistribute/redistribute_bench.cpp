@@ -1,6 +1,7 @@
 // What does a redistribution cost between ranks of one host? The ranks are the processes that a launcher started, or
 // threads (--threads N). Rank 0 prints a list of {"case", "seconds", "bytes_moved", "bytes_needed", "peak_bytes"}: the
-// time of one call; what a rank receives, on average, and must receive; the memory that the call takes, result included.
+// time of one call; what a rank receives, on average, and must receive; the memory that the call takes, result
+// included.
 
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -111,7 +112,8 @@ class Bench {
     std::vector<at::Tensor> tensors;
     for (int i = 0; i < 1000; ++i) tensors.push_back(sherd::zeros({32, 32}, mesh, {Shard(0)}));
     const std::vector<Placements> to(tensors.size(), {Shard(1)});
-    add("1000 of 4 KiB, S(0) to S(1)", 1000 * 4096, [&] { return sherd::redistribute(tensors, to); }, tensors);
+    add(
+        "1000 of 4 KiB, S(0) to S(1)", 1000 * 4096, [&] { return sherd::redistribute(tensors, to); }, tensors);
   }
 
   void add(const std::string& name, int64_t bytes, const std::function<std::vector<at::Tensor>()>& call,
@@ -126,7 +128,8 @@ class Bench {
       moved = recorder.bytes();
       for (size_t i = 0; i < results.size(); ++i) missing += elements_missing(from[i], results[i]) * 4;
     }
-    const double seconds = time_of(group_, [&] { call(); }, settings_.seconds);
+    const double seconds = time_of(
+        group_, [&] { call(); }, settings_.seconds);
     rows_.push_back({{"case", name},
                      {"bytes", bytes},
                      {"ranks", n_},

@@ -7,9 +7,9 @@
 
 namespace sherd {
 
-/// A collective takes call + messages * message + bytes * byte seconds, for the messages that a rank sends and the bytes
-/// that it receives. The defaults are those of one host over TCP; measure_costs (redistribute.h) and `sherd calibrate`
-/// find those of a machine.
+/// A collective takes call + messages * message + bytes * byte seconds, for the messages that a rank sends and the
+/// bytes that it receives. The defaults are those of one host over TCP; measure_costs (redistribute.h) and `sherd
+/// calibrate` find those of a machine.
 struct CommCosts {
   double call = 30e-6;
   double message = 10e-6;

@@ -81,12 +81,12 @@ at::Tensor from_boxes(const std::vector<BoxTensor>& boxes, const Dims& shape, co
 std::string redistribution_text(const at::Tensor& tensor, const Placements& placements,
                                 const RedistributeOptions& options = {});
 
-/// What communication costs between the ranks of a world, measured with the transport that CPU tensors go by. Every rank
-/// calls it and gets the same. Takes a second or so.
+/// What communication costs between the ranks of a world, measured with the transport that CPU tensors go by. Every
+/// rank calls it and gets the same. Takes a second or so.
 CommCosts measure_costs(const World& world);
 
-/// The costs by which plans are chosen from now on, in the whole process: the same on every rank. Before, they are those
-/// of SHERD_COSTS, or the defaults. Plans made already stay.
+/// The costs by which plans are chosen from now on, in the whole process: the same on every rank. Before, they are
+/// those of SHERD_COSTS, or the defaults. Plans made already stay.
 void set_costs(const CommCosts& costs);
 
 }  // namespace sherd

@@ -28,10 +28,10 @@ bool interpreter_is_ending() {
 
 std::terminate_handler earlier_terminate = nullptr;
 
-// A thread of a c10d backend that lets go of a Python tensor while the interpreter ends is made to exit by CPython before
-// 3.14, in the middle of a destructor: std::terminate, and a program that had succeeded ends with an abort. torch's own
-// DTensor does so too, for it keeps backends beyond destroy_process_group. As CPython 3.14 does, such a thread sleeps
-// here until the process is gone; not for ever, for somebody may wait for it.
+// A thread of a c10d backend that lets go of a Python tensor while the interpreter ends is made to exit by CPython
+// before 3.14, in the middle of a destructor: std::terminate, and a program that had succeeded ends with an abort.
+// torch's own DTensor does so too, for it keeps backends beyond destroy_process_group. As CPython 3.14 does, such a
+// thread sleeps here until the process is gone; not for ever, for somebody may wait for it.
 [[noreturn]] void let_the_interpreter_end() {
   if (!std::current_exception() && interpreter_is_ending()) std::this_thread::sleep_for(std::chrono::seconds(10));
   if (earlier_terminate != nullptr) earlier_terminate();

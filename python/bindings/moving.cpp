@@ -11,10 +11,8 @@ using Prefer = RedistributeOptions::Prefer;
 RedistributeOptions options_of(const std::string& prefer, int64_t staging_bytes,
                                std::optional<c10::ScalarType> reduce_dtype, std::optional<c10::ScalarType> move_dtype,
                                bool relabel) {
-  RedistributeOptions options{.staging_bytes = staging_bytes,
-                              .reduce_dtype = reduce_dtype,
-                              .move_dtype = move_dtype,
-                              .relabel = relabel};
+  RedistributeOptions options{
+      .staging_bytes = staging_bytes, .reduce_dtype = reduce_dtype, .move_dtype = move_dtype, .relabel = relabel};
   if (prefer == "bytes") options.prefer = Prefer::bytes;
   if (prefer == "latency") options.prefer = Prefer::latency;
   return options;
@@ -54,7 +52,8 @@ void bind_moving(py::module_& module) {
       },
       ReleaseGil());
   module.def("redistribution_text", &redistribution_text);
-  module.def("measure_costs", [](const World& world) { return to_string(measure_costs(world)); }, ReleaseGil());
+  module.def(
+      "measure_costs", [](const World& world) { return to_string(measure_costs(world)); }, ReleaseGil());
   module.def("set_costs", [](const std::string& text) { set_costs(parse_costs(text)); });
 }
 

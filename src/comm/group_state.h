@@ -16,8 +16,7 @@ namespace sherd::detail {
 class GroupState {
  public:
   /// Groups of the same ranks in another `lane` talk past each other.
-  GroupState(std::shared_ptr<const Link> link, std::vector<int64_t> ranks, BackendConfig config,
-             std::string lane = {});
+  GroupState(std::shared_ptr<const Link> link, std::vector<int64_t> ranks, BackendConfig config, std::string lane = {});
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(ranks_.size()); }

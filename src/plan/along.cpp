@@ -231,13 +231,6 @@ TensorText as(TensorText tensor, std::string dtype) {
 
 Placements whole_on(const Mesh& mesh) { return Placements(static_cast<size_t>(mesh.ndim()), Replicate()); }
 
-Placements without_partials(Placements placements) {
-  for (Placement& p : placements) {
-    if (is_partial(p)) p = Replicate();
-  }
-  return placements;
-}
-
 std::optional<Along> along_sharded_dim(const OperatorCall& given, const rules::OpCall& call, const Mesh& mesh) {
   if (!call.op.starts_with("aten::") || given.operands.empty() || !given.operands[0]) return std::nullopt;
   const std::string base = rules::base_name(call.op);

@@ -17,17 +17,7 @@ TensorText without_dim(const TensorText& self, int64_t dim, int64_t rows, bool d
   TensorText result = self;
   result.shape[static_cast<size_t>(dim)] = rows;
   if (dim_goes) result.shape.erase(result.shape.begin() + dim);
-  for (Placement& p : result.placements) {
-    if (sharded_dim(p) == dim) {
-      p = Replicate();
-    } else if (dim_goes) {
-      std::visit(
-          [&](auto& shard) {
-            if constexpr (requires { shard.dim; }) shard.dim -= shard.dim > dim ? 1 : 0;
-          },
-          p);
-    }
-  }
+  result.placements = plan::without_dim(std::move(result.placements), dim, dim_goes);
   return result;
 }
 

@@ -6,6 +6,7 @@
 
 #include "plan/along.h"
 #include "plan/pieces.h"
+#include "plan/placement_lists.h"
 
 namespace sherd::plan {
 
@@ -69,7 +70,6 @@ TensorText widened(TensorText tensor);
 /// The tensor with another dtype.
 TensorText as(TensorText tensor, std::string dtype);
 Placements whole_on(const Mesh& mesh);
-Placements without_partials(Placements placements);
 inline bool is_real(std::string_view dtype) { return has_fraction(dtype) && !dtype.starts_with('c'); }
 inline bool is_complex(std::string_view dtype) { return dtype.starts_with('c'); }
 

@@ -91,8 +91,8 @@ RunList share_of(const RunList& runs, int64_t count, int64_t index) {
 
 RunGrid share_of(RunGrid grid, int64_t count, int64_t index) {
   if (count == 1) return grid;
-  const auto longest = std::max_element(
-      grid.begin(), grid.end(), [](const RunList& a, const RunList& b) { return rows_of(a) < rows_of(b); });
+  const auto longest = std::max_element(grid.begin(), grid.end(),
+                                        [](const RunList& a, const RunList& b) { return rows_of(a) < rows_of(b); });
   if (longest == grid.end()) {  // a scalar is the first share's
     return index == 0 ? grid : RunGrid{{}};
   }

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "plan/placement_lists.h"
 #include "plan/redistribute.h"
 
 namespace sherd::plan {
@@ -317,25 +318,13 @@ class Propagation {
   // right of `axis` are still to be chosen: what no longer fits there counts as whole until then.
   bool fits(int64_t axis) {
     for (size_t i = 0; i < inputs_.size(); ++i) {
-      if (are_placements(i)) continue;
+      if (are_placements(mesh_, inputs_[i].shape, choice_.inputs[i])) continue;
       for (auto a = static_cast<size_t>(axis) + 1; a < choice_.inputs[i].size(); ++a) {
         if (std::holds_alternative<Ragged>(choice_.inputs[i][a])) choice_.inputs[i][a] = Replicate();
       }
-      if (!are_placements(i)) return false;
+      if (!are_placements(mesh_, inputs_[i].shape, choice_.inputs[i])) return false;
     }
     return true;
-  }
-
-  bool are_placements(size_t input) const {
-    bool ragged = false;
-    for (const Placement& p : choice_.inputs[input]) ragged |= std::holds_alternative<Ragged>(p);
-    if (!ragged) return true;
-    try {
-      checked_placements("", mesh_, inputs_[input].shape, choice_.inputs[input]);
-      return true;
-    } catch (const std::invalid_argument&) {
-      return false;
-    }
   }
 
   Redistribution move_of(size_t i) const {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "plan/along.h"
+#include "plan/placement_lists.h"
 #include "sherd/error.h"
 #include "sherd/explain.h"
 
@@ -98,7 +99,7 @@ class Draft {
     Placements next = held_.placements();
     for (const int64_t axis : order) {
       next[static_cast<size_t>(axis)] = goal_[static_cast<size_t>(axis)];
-      if (!are_placements(next)) return std::nullopt;
+      if (!are_placements(mesh_, shape(), next)) return std::nullopt;
       move(next);
     }
     return finish();
@@ -111,7 +112,7 @@ class Draft {
       Placement& p = next[static_cast<size_t>(axes[i])];
       if (!is_shard(p)) continue;
       p = Replicate();
-      if (!are_placements(next)) return std::nullopt;
+      if (!are_placements(mesh_, shape(), next)) return std::nullopt;
       move(next);
     }
     move(goal_);
@@ -306,18 +307,6 @@ class Draft {
       if (changes(axis) || cuts_touched) axes.push_back(static_cast<int64_t>(axis));
     }
     return axes;
-  }
-
-  bool are_placements(const Placements& placements) const {
-    const bool ragged = std::any_of(placements.begin(), placements.end(),
-                                    [](const Placement& p) { return std::holds_alternative<Ragged>(p); });
-    if (!ragged) return true;
-    try {
-      checked_placements("", mesh_, shape(), placements);
-      return true;
-    } catch (const std::invalid_argument&) {
-      return false;
-    }
   }
 
   Candidate finish() {

@@ -147,12 +147,4 @@ Transfers transfers(const std::vector<RankPart>& from, const Layout& to, int64_t
   return sorted(std::move(result));
 }
 
-int64_t elements_received(const Transfers& transfers, int64_t rank) {
-  int64_t elements = 0;
-  for (const Transfer& transfer : transfers.takes) {
-    if (transfer.rank != rank) elements += numel(transfer.rows);
-  }
-  return elements;
-}
-
 }  // namespace sherd::plan

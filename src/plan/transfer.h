@@ -41,7 +41,4 @@ Transfers transfers(const Layout& from, const std::vector<RankPart>& to, int64_t
 /// From boxes that tile the shape.
 Transfers transfers(const std::vector<RankPart>& from, const Layout& to, int64_t rank);
 
-/// The bytes that a rank receives from others.
-int64_t elements_received(const Transfers& transfers, int64_t rank);
-
 }  // namespace sherd::plan

@@ -11,6 +11,7 @@
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
 #include "sherd/redistribute.h"
+#include "tensor/checked.h"
 #include "tensor/edges.h"
 #include "tensor/meta.h"
 #include "tensor/redistributed.h"
@@ -82,9 +83,8 @@ std::vector<Tensor> read_boxes(const Tensor& tensor, const std::vector<Box>& box
     for (const Box& box : boxes) check_inside(kOperation, box, given->sizes);
   });
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const Tensor settled = given->has_partial
-                             ? detail::redistributed(tensor, detail::grad_placements_for(given->placements))
-                             : tensor;
+  const Tensor settled =
+      given->has_partial ? detail::redistributed(tensor, detail::grad_placements_for(given->placements)) : tensor;
   const std::vector<RankPart> wanted = boxes_of_all(group, boxes);
   auto* meta = meta_of(settled);
   const Layout layout = meta->spec->layout();
@@ -105,8 +105,7 @@ std::vector<Tensor> read_boxes(const Tensor& tensor, const std::vector<Box>& box
 Tensor from_boxes(const std::vector<BoxTensor>& boxes, const Dims& shape, const DeviceMesh& mesh, Placements placements,
                   c10::ScalarType dtype) {
   constexpr const char* kOperation = "from_boxes";
-  placements = detail::as_c10_errors(
-      [&] { return checked_placements(kOperation, mesh.mesh(), shape, std::move(placements)); });
+  placements = detail::checked(kOperation, mesh, shape, std::move(placements));
   for (const Placement& p : placements) {
     if (!is_partial(p)) continue;
     detail::throw_value_error(ErrorText(kOperation, "boxes hold values, not parts of a sum")
@@ -121,12 +120,11 @@ Tensor from_boxes(const std::vector<BoxTensor>& boxes, const Dims& shape, const 
     for (const BoxTensor& piece : boxes) {
       check_inside(kOperation, piece.box, shape);
       if (piece.tensor.sizes() == at::IntArrayRef(piece.box.size) && piece.tensor.scalar_type() == dtype) continue;
-      detail::throw_value_error(
-          ErrorText(kOperation, "a tensor does not fit its box")
-              .fact("box", fmt::format("{}, {}", to_string(piece.box), detail::dtype_name(dtype)))
-              .fact("tensor", fmt::format("{} {}", to_string(piece.tensor.sizes().vec()),
-                                          detail::dtype_name(piece.tensor.scalar_type())))
-              .help("BoxTensor{box, tensor} with tensor.sizes() == box.size"));
+      detail::throw_value_error(ErrorText(kOperation, "a tensor does not fit its box")
+                                    .fact("box", fmt::format("{}, {}", to_string(piece.box), detail::dtype_name(dtype)))
+                                    .fact("tensor", fmt::format("{} {}", to_string(piece.tensor.sizes().vec()),
+                                                                detail::dtype_name(piece.tensor.scalar_type())))
+                                    .help("BoxTensor{box, tensor} with tensor.sizes() == box.size"));
     }
   });
   std::vector<Box> mine;

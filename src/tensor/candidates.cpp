@@ -19,6 +19,7 @@
 
 #include <algorithm>
 
+#include "plan/placement_lists.h"
 #include "tensor/edges.h"
 #include "tensor/pieces.h"
 #include "tensor/redistributed.h"
@@ -56,29 +57,12 @@ Candidates gather(const Pieces& pieces, const Candidates& own, const std::vector
   return {gathered(own.values).index_select(dim, kept), gathered(own.indices).index_select(dim, kept)};
 }
 
-// The placements of a result in which the dim has been reduced, or has other rows: whole along the axes that cut it.
-Placements without_dim(const Tensor& self, int64_t dim, bool dim_goes) {
-  Placements placements = meta_of(self)->spec->placements;
-  for (Placement& p : placements) {
-    if (sharded_dim(p) == dim) {
-      p = Replicate();
-    } else if (dim_goes) {
-      std::visit(
-          [&](auto& shard) {
-            if constexpr (requires { shard.dim; }) shard.dim -= shard.dim > dim ? 1 : 0;
-          },
-          p);
-    }
-  }
-  return placements;
-}
-
 // A result of which the dim has `rows` rows, or is gone.
 Tensor result_of(const Tensor& self, int64_t dim, int64_t rows, bool dim_goes, const Tensor& part) {
   Dims sizes = self.sizes().vec();
   sizes[static_cast<size_t>(dim)] = rows;
   if (dim_goes) sizes.erase(sizes.begin() + dim);
-  return from_parts(meta_of(self)->spec->mesh, without_dim(self, dim, dim_goes), sizes,
+  return from_parts(meta_of(self)->spec->mesh, plan::without_dim(meta_of(self)->spec->placements, dim, dim_goes), sizes,
                     dim_goes ? part.squeeze(dim) : part);
 }
 

@@ -16,6 +16,7 @@
 #include "comm/errors.h"
 #include "rules/registry.h"
 #include "sherd/collectives.h"
+#include "tensor/checked.h"
 #include "tensor/edges.h"
 #include "tensor/meta.h"
 #include "tensor/move.h"
@@ -25,12 +26,8 @@ namespace sherd {
 namespace {
 
 using at::Tensor;
+using detail::checked;
 using detail::meta_of;
-
-Placements checked(const char* operation, const DeviceMesh& mesh, const Dims& shape, Placements placements) {
-  return detail::as_c10_errors(
-      [&] { return checked_placements(operation, mesh.mesh(), shape, std::move(placements)); });
-}
 
 std::string tensor_text(const Tensor& tensor) {
   return detail::dtype_name(tensor.scalar_type()) + to_string(tensor.sizes().vec());

@@ -3,6 +3,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "plan/placement_lists.h"
 #include "tensor/dispatch.h"
 #include "tensor/meta.h"
 #include "tensor/redistributed.h"
@@ -17,8 +18,8 @@ using torch::autograd::variable_list;
 
 // What a backward pass needs to know, kept in a context's saved data.
 struct Kept : torch::CustomClassHolder {
-  Kept(SpecPtr s, Placements p, RedistributeOptions o)
-      : spec(std::move(s)), placements(std::move(p)), options(std::move(o)) {}
+  Kept(SpecPtr s, Placements p, const RedistributeOptions& o)
+      : spec(std::move(s)), placements(std::move(p)), options(o) {}
   SpecPtr spec;
   Placements placements;
   RedistributeOptions options;
@@ -61,28 +62,7 @@ Tensor brought_back(const Tensor& grad, const Kept& before) {
   return redistribute_edge(there, before.spec->mesh, before.placements, before.options);
 }
 
-struct Redistribute : Function<Redistribute> {
-  static Tensor forward(AutogradContext* context, const Tensor& tensor, const Placements& to,
-                        const RedistributeOptions& options) {
-    keep_origin(context, tensor, options);
-    return redistributed(tensor, to, options);
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    return {brought_back(grads[0], kept(context)), Tensor(), Tensor()};
-  }
-};
-
-struct ToMesh : Function<ToMesh> {
-  static Tensor forward(AutogradContext* context, const Tensor& tensor, const DeviceMesh& mesh, const Placements& to,
-                        const RedistributeOptions& options) {
-    keep_origin(context, tensor, options);
-    return redistributed(tensor, mesh, to, options);
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    return {brought_back(grads[0], kept(context)), Tensor(), Tensor(), Tensor()};
-  }
-};
-
+// A tensor that was made of another one by moving it, below autograd.
 struct Moved : Function<Moved> {
   struct Result {  // no input of the function
     Tensor tensor;
@@ -127,17 +107,11 @@ struct FromLocal : Function<FromLocal> {
 
 }  // namespace
 
-Placements grad_placements_for(Placements placements) {
-  for (Placement& p : placements) {
-    if (is_partial(p)) p = Replicate();
-  }
-  return placements;
-}
+Placements grad_placements_for(Placements placements) { return plan::without_partials(std::move(placements)); }
 
 Tensor redistribute_edge(const Tensor& tensor, const Placements& to, const RedistributeOptions& options) {
   if (meta_of(tensor)->spec->placements == to) return tensor;
-  settle_leaf(tensor);
-  return Redistribute::apply(tensor, to, options);
+  return moved_edge(tensor, redistributed(tensor, to, options), options);
 }
 
 std::vector<Tensor> redistribute_edges(const std::vector<Tensor>& tensors, const std::vector<Placements>& to,
@@ -149,8 +123,7 @@ std::vector<Tensor> redistribute_edges(const std::vector<Tensor>& tensors, const
 
 Tensor redistribute_edge(const Tensor& tensor, const DeviceMesh& mesh, const Placements& to,
                          const RedistributeOptions& options) {
-  settle_leaf(tensor);
-  return ToMesh::apply(tensor, mesh, to, options);
+  return moved_edge(tensor, redistributed(tensor, mesh, to, options), options);
 }
 
 Tensor moved_edge(const Tensor& tensor, const Tensor& moved, const RedistributeOptions& options) {

@@ -33,5 +33,4 @@ at::Tensor to_local_edge(const at::Tensor& tensor, const Placements& grad_placem
 /// What a gradient's placements are by default: Partial becomes Replicate.
 Placements grad_placements_for(Placements placements);
 
-
 }  // namespace sherd::detail

@@ -10,6 +10,7 @@
 #include "comm/errors.h"
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
+#include "tensor/checked.h"
 #include "tensor/edges.h"
 #include "tensor/meta.h"
 
@@ -170,10 +171,9 @@ Tensor from_local(const Tensor& local, const DeviceMesh& mesh, Placements placem
   // Row-major where the program does not say: the same on every rank, however its part lies in memory.
   const detail::SpecPtr spec = detail::intern_spec(mesh, found.placements, found.shape,
                                                    options.stride.value_or(detail::contiguous_strides(found.shape)));
-  const Placements grad_placements = options.grad_placements ? detail::as_c10_errors([&] {
-    return checked_placements(kOperation, mesh.mesh(), found.shape, *options.grad_placements);
-  })
-                                                             : detail::grad_placements_for(found.placements);
+  const Placements grad_placements = options.grad_placements
+                                         ? detail::checked(kOperation, mesh, found.shape, *options.grad_placements)
+                                         : detail::grad_placements_for(found.placements);
   return detail::from_local_edge(data, spec, grad_placements);
 }
 

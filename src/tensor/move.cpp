@@ -17,10 +17,8 @@ namespace {
 
 using at::Tensor;
 using plan::Action;
-using plan::grid_of;
 using plan::Held;
 using plan::intersect;
-using plan::numel;
 using plan::shape_of;
 using plan::Step;
 
@@ -176,10 +174,14 @@ class Mover {
     return result;
   }
 
-  Group group_of(const std::vector<int64_t>& axes, const std::vector<Dims>& members) const {
+  std::vector<int64_t> ranks_at(const std::vector<Dims>& places) const {
     std::vector<int64_t> ranks;
-    for (const Dims& member : members) ranks.push_back(mesh_.mesh().rank_at(member));
-    const Group group = axes.size() == 1 ? mesh_.group(axes[0]) : mesh_.world().group(ranks);
+    for (const Dims& place : places) ranks.push_back(mesh_.mesh().rank_at(place));
+    return ranks;
+  }
+
+  Group group_of(const std::vector<int64_t>& axes, const std::vector<Dims>& members) const {
+    const Group group = axes.size() == 1 ? mesh_.group(axes[0]) : mesh_.world().group(ranks_at(members));
     return options_.background ? group.in_background() : group;
   }
 
@@ -229,14 +231,17 @@ class Mover {
       if (gathers) swap.gives[0].push_back({i, swap.from[i].rows});
       if (swap.reduce) swap.takes[0].push_back({i, swap.to[i].rows});
       for (size_t m = 0; m < members.size(); ++m) {
-        const RunGrid theirs = travellers[i]->held.grid(members[m]);
         if (gathers) {
-          swap.takes[m].push_back({i, theirs});
+          swap.takes[m].push_back({i, travellers[i]->held.grid(members[m])});
           continue;
         }
         RunGrid wanted = next[i].grid(members[m]);
-        if (!swap.reduce) swap.takes[m].push_back({i, intersect(theirs, swap.to[i].rows)});
-        swap.gives[m].push_back({i, swap.reduce ? std::move(wanted) : intersect(swap.from[i].rows, wanted)});
+        if (swap.reduce) {
+          swap.gives[m].push_back({i, std::move(wanted)});
+        } else {
+          swap.takes[m].push_back({i, intersect(travellers[i]->held.grid(members[m]), swap.to[i].rows)});
+          swap.gives[m].push_back({i, intersect(swap.from[i].rows, wanted)});
+        }
       }
     }
     run_swap(swap);

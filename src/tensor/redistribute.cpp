@@ -14,6 +14,7 @@
 #include "comm/world_state.h"
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
+#include "tensor/checked.h"
 #include "tensor/edges.h"
 #include "tensor/meta.h"
 #include "tensor/redistributed.h"
@@ -23,12 +24,8 @@ namespace sherd {
 namespace {
 
 using at::Tensor;
+using detail::checked;
 using detail::meta_of;
-
-Placements checked(const char* operation, const DeviceMesh& mesh, const Dims& shape, Placements placements) {
-  return detail::as_c10_errors(
-      [&] { return checked_placements(operation, mesh.mesh(), shape, std::move(placements)); });
-}
 
 // A Partial's parts are not defined by its value.
 void refuse_new_partials(const char* operation, const Placements& from, const Placements& to) {

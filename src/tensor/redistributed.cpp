@@ -51,13 +51,13 @@ MoveOptions move_options(const RedistributeOptions& options, bool background = f
 }
 
 // A result never shares memory with its source, as in every other operator that is not a view.
-Tensor of_its_own(Tensor local, const Tensor& source) {
+Tensor of_its_own(const Tensor& local, const Tensor& source) {
   return local.numel() > 0 && local.is_alias_of(source) ? local.clone() : local;
 }
 
-// The placements with the Partials reduced, each rank having a share of the sum where that can be: along the longest dim
-// whose cuts are not a user's, which depend on the other axes.
-Placements without_partials(const Spec& spec) {
+// The placements with the Partials reduced, each rank having a share of the sum where that can be: along the longest
+// dim whose cuts are not a user's, which depend on the other axes.
+Placements shared_out(const Spec& spec) {
   Placements placements = spec.placements;
   Dims sizes = spec.sizes;
   for (const Placement& p : placements) {
@@ -115,8 +115,7 @@ std::vector<Tensor> redistributed(const std::vector<Tensor>& tensors, const std:
   return results;
 }
 
-Tensor redistributed(const Tensor& tensor, const Placements& to, const RedistributeOptions& options,
-                     bool background) {
+Tensor redistributed(const Tensor& tensor, const Placements& to, const RedistributeOptions& options, bool background) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   DTensorMeta* meta = meta_of(tensor);
   const SpecPtr from = meta->spec;
@@ -133,13 +132,14 @@ Tensor redistributed(const Tensor& tensor, const DeviceMesh& mesh, const Placeme
                      const RedistributeOptions& options) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const Spec& given = *meta_of(tensor)->spec;
-  const Tensor settled = given.has_partial ? redistributed(tensor, without_partials(given), options) : tensor;
+  const Tensor settled = given.has_partial ? redistributed(tensor, shared_out(given), options) : tensor;
   DTensorMeta* meta = meta_of(settled);
   const Spec& from = *meta->spec;
   const Layout before = from.layout();
   Layout after{mesh.mesh(), from.sizes, to};
   if (options.relabel) after.mesh = plan::relabel(before, after);
-  const DeviceMesh target = options.relabel ? DeviceMesh(c10::DeviceTypeName(mesh.device_type(), true), after.mesh) : mesh;
+  const DeviceMesh target =
+      options.relabel ? DeviceMesh(c10::DeviceTypeName(mesh.device_type(), true), after.mesh) : mesh;
   const Tensor local = swap_layouts(from.mesh.world(), before, after, current_local(*meta), options.staging_bytes);
   return wrap(intern_spec(target, to, from.sizes, from.strides), local);
 }

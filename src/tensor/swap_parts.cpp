@@ -45,7 +45,8 @@ Tensor swap_layouts(const World& world, const Layout& before, const Layout& afte
   const plan::RunGrid nothing(before.shape.size());
   std::vector<HeldPart> from = {{local.contiguous(), was ? plan::grid_of(before, *was) : nothing}};
   std::vector<HeldPart> to = {{result, is ? plan::grid_of(after, *is) : nothing}};
-  const int64_t bytes = 2 * std::max(largest_part(before), largest_part(after)) * static_cast<int64_t>(local.element_size());
+  const int64_t bytes =
+      2 * std::max(largest_part(before), largest_part(after)) * static_cast<int64_t>(local.element_size());
   swap_parts(world.group(ranks), std::move(from), std::move(to), plan::transfers(before, after, rank), bytes,
              staging_bytes);
   return result;

@@ -48,9 +48,7 @@ TEST_F(MovingErrorTest, TensorsOfTwoMeshes) {
 }
 
 TEST_F(MovingErrorTest, NoStagingBuffer) {
-  EXPECT_EQ(value_error([&] {
-              redistribute(rows(mesh), {Shard(1)}, {.staging_bytes = 0});
-            }),
+  EXPECT_EQ(value_error([&] { redistribute(rows(mesh), {Shard(1)}, {.staging_bytes = 0}); }),
             "redistribute: the staging buffer must hold something\n"
             "  staging_bytes: 0\n"
             "  help: RedistributeOptions{.staging_bytes = 64 << 20}");
@@ -61,9 +59,7 @@ TEST_F(MovingErrorTest, MeshesOfTwoWorlds) {
   const World elsewhere = fake_world(1, 2);
   const WorldScope there(elsewhere);
   const DeviceMesh other = init_device_mesh("cpu", {2});
-  EXPECT_EQ(value_error([&] {
-              redistribute(x, other, {Shard(0)});
-            }),
+  EXPECT_EQ(value_error([&] { redistribute(x, other, {Shard(0)}); }),
             "redistribute: the two meshes must be of one world and one kind of device\n"
             "  from: [tp=4] of cpu\n"
             "  to: [2] of cpu\n"
@@ -71,9 +67,7 @@ TEST_F(MovingErrorTest, MeshesOfTwoWorlds) {
 }
 
 TEST_F(MovingErrorTest, ATargetMeshWithRanksThatAreNotThere) {
-  EXPECT_EQ(value_error([&] {
-              redistribute(rows(mesh), DeviceMesh("cpu", parse_mesh("[a=5]")), {Shard(0)});
-            }),
+  EXPECT_EQ(value_error([&] { redistribute(rows(mesh), DeviceMesh("cpu", parse_mesh("[a=5]")), {Shard(0)}); }),
             "init_device_mesh: the mesh is larger than the world\n"
             "  mesh: [a=5] needs rank 4\n"
             "  world: 4 ranks\n"
@@ -130,13 +124,12 @@ TEST(MovingErrorsOnEveryRank, RanksWithDifferentPlans) {
     EXPECT_THAT(texts, Each("redistribute: the ranks have different plans\n" + plans +
                             "  help: call redistribute with the same tensor and target on every rank"));
   };
-  expect(errors_of_ranks(
-             2,
-             [](World& world) {
-               const DeviceMesh mesh = init_device_mesh("cpu", {2});
-               redistribute(rows(mesh), {world.rank() == 0 ? Placement(Shard(1)) : Placement(Replicate())});
-             },
-             {.check = true}),
+  expect(errors_of_ranks(2,
+                         [](World& world) {
+                           const DeviceMesh mesh = init_device_mesh("cpu", {2});
+                           redistribute(rows(mesh), {world.rank() == 0 ? Placement(Shard(1)) : Placement(Replicate())});
+                         },
+                         {.check = true}),
          "  rank 0: f32[4@0, 6] on [2] -> (S(1)) on [2]\n"
          "  rank 1: f32[4@0, 6] on [2] -> (R) on [2]\n");
   expect(errors_of_ranks(2,

@@ -156,8 +156,8 @@ TEST(MovingTest, BoxesOfATensorAndBack) {
     const auto boxes = read_boxes(x, wanted);
     ASSERT_EQ(boxes.size(), wanted.size());
     for (size_t i = 0; i < boxes.size(); ++i) {
-      EXPECT_TRUE(boxes[i].equal(whole.narrow(0, wanted[i].offset[0], wanted[i].size[0])
-                                     .narrow(1, wanted[i].offset[1], wanted[i].size[1])));
+      EXPECT_TRUE(boxes[i].equal(
+          whole.narrow(0, wanted[i].offset[0], wanted[i].size[0]).narrow(1, wanted[i].offset[1], wanted[i].size[1])));
     }
     // Rank 0 has the left part in two boxes, rank 2 the right one, rank 1 none.
     std::vector<BoxTensor> held;

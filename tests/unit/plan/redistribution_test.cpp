@@ -1,5 +1,5 @@
-// Plans for redistributions: the fewest bytes, compared with a search through all sequences of collectives and with what
-// must be moved in any case.
+// Plans for redistributions: the fewest bytes, compared with a search through all sequences of collectives and with
+// what must be moved in any case.
 
 #include <gtest/gtest.h>
 
@@ -203,8 +203,8 @@ TEST(RedistributionTest, MovesWhatIsNeededAndNoMore) {
     }
     const auto plan = plan_redistribution(mesh, shape, 4, from, to, {.prefer = Prefer::bytes});
     EXPECT_EQ(elements_moved(mesh, shape, from, plan), elements_needed(mesh, shape, from, to))
-        << "seed " << seed << ": " << to_string(mesh) << " " << sherd::to_string(shape) << " " << sherd::to_string(from) << " -> "
-        << to_string(to) << ": " << to_string(plan, mesh);
+        << "seed " << seed << ": " << to_string(mesh) << " " << sherd::to_string(shape) << " " << sherd::to_string(from)
+        << " -> " << to_string(to) << ": " << to_string(plan, mesh);
     ++cases;
   }
 }
@@ -226,7 +226,8 @@ TEST(RedistributionTest, ReducesOverTwoAxesAtOnce) {
 
 TEST(RedistributionTest, SmallTensorsTradeBytesForMessages) {
   const Mesh mesh = parse_mesh("[dp=8, tp=8]");
-  const auto plan = plan_redistribution(mesh, {64, 64}, 4, parse_placements("(S(0), S(1))"), parse_placements("(S(1), S(0))"));
+  const auto plan =
+      plan_redistribution(mesh, {64, 64}, 4, parse_placements("(S(0), S(1))"), parse_placements("(S(1), S(0))"));
   EXPECT_LT(plan.messages, 63);
   EXPECT_GT(plan.bytes, plan.fewest_bytes);
   const auto large =
@@ -286,14 +287,14 @@ TEST(CostsTest, TextsAreReadBack) {
   const CommCosts costs{.call = 2.5e-5, .message = 1e-6, .byte = 3e-10};
   EXPECT_EQ(sherd::to_string(costs), "call=2.5e-05,message=1e-06,byte=3e-10");
   EXPECT_EQ(parse_costs(sherd::to_string(costs)), costs);
-  for (const char* text : {"", "call=1", "call=1,message=2,byte=-1", "call=1,message=2,byte=3 ", "call=x,message=1,byte=1"}) {
+  for (const char* text :
+       {"", "call=1", "call=1,message=2,byte=-1", "call=1,message=2,byte=3 ", "call=x,message=1,byte=1"}) {
     try {
       parse_costs(text);
       ADD_FAILURE() << text;
     } catch (const std::invalid_argument& error) {
       EXPECT_EQ(std::string(error.what()), "parse_costs: these are no costs of communication\n  text: \"" +
-                                               std::string(text) +
-                                               "\"\n  help: call=3e-05,message=1e-05,byte=1e-09");
+                                               std::string(text) + "\"\n  help: call=3e-05,message=1e-05,byte=1e-09");
     }
   }
 }

@@ -51,7 +51,8 @@ TEST(CommandTest, BadUsageExitsWithTwo) {
   EXPECT_EQ(run_command(sherd_command({})).code, 2);
   const auto unknown = run_command(sherd_command({"fly"}));
   EXPECT_EQ(unknown.code, 2);
-  EXPECT_EQ(unknown.err, "sherd: no such verb\n  verb: fly\n  verbs: run, layout, calibrate, explain\n  help: sherd --help\n");
+  EXPECT_EQ(unknown.err,
+            "sherd: no such verb\n  verb: fly\n  verbs: run, layout, calibrate, explain\n  help: sherd --help\n");
   EXPECT_EQ(run_command(sherd_command({"layout", "f32[4]"})).code, 2);
   EXPECT_EQ(run_command(sherd_command({"layout", "f32[4", "--mesh", "[2]"})).code, 2);
   EXPECT_EQ(run_command(sherd_command({"layout", "f32[4@x]", "--mesh", "[dp=2]"})).code, 2);
