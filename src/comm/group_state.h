@@ -41,8 +41,8 @@ class GroupState {
   /// where it has no other backends than those it was made from.
   static std::shared_ptr<GroupState> in_background(const std::shared_ptr<GroupState>& group);
 
-  /// Lets go of the backends: what the other ranks wait for on them ends with an error, or, in good order, with what this
-  /// rank has sent. Later calls fail, saying `reason`. A backend with calls under way stays until they end.
+  /// Lets go of the backends: what the other ranks wait for on them ends with an error, or, in good order, with what
+  /// this rank has sent. Later calls fail, saying `reason`. A backend with calls under way stays until they end.
   void close(const char* reason, bool in_good_order = false);
   /// Tells the other members that this rank makes no more calls, where the backends can.
   void end();
