@@ -14,8 +14,12 @@ namespace {
 // A call between ranks that are all there is over in microseconds; the rest is waiting for a rank that computes.
 constexpr int kEagerTests = 2000;
 constexpr std::chrono::microseconds kPause{50};
-// How often calls that nobody waits for are looked at.
+// How often calls that nobody waits for are looked at, and how often MPI is entered where there are none: a message
+// whose call is over may still lie with its sender, and then moves on only while the sender is inside MPI.
 constexpr std::chrono::microseconds kIdlePause{500};
+constexpr std::chrono::milliseconds kQuietPause{5};
+// How long after the last call a message may be expected to lie there.
+constexpr std::chrono::milliseconds kAfterglow{50};
 // At exit: for calls that were never waited for.
 constexpr std::chrono::milliseconds kGrace{2000};
 
@@ -135,8 +139,8 @@ std::shared_ptr<MpiCall> MpiProcess::start(const std::function<void(MpiCall&)>& 
     under_way_.push_back(call);  // for what had been started
     throw;
   }
-  if (test_locked(*call) && !call->stuck) return call;
-  under_way_.push_back(call);
+  if (!test_locked(*call) || call->stuck) under_way_.push_back(call);
+  last_call_ = std::chrono::steady_clock::now();
   if (!progress_.joinable()) progress_ = std::thread([this] { make_progress(); });
   started_.notify_all();
   return call;
@@ -145,11 +149,15 @@ std::shared_ptr<MpiCall> MpiProcess::start(const std::function<void(MpiCall&)>& 
 // MPI moves data while somebody is inside it. A rank that computes before it waits must not hold up the others.
 void MpiProcess::make_progress() {
   std::unique_lock lock(mutex_);
-  while (true) {
-    started_.wait(lock, [this] { return ends_ || !under_way_.empty(); });
-    if (ends_) return;
+  while (!ends_) {
     std::erase_if(under_way_,
                   [this](const std::shared_ptr<MpiCall>& call) { return test_locked(*call) && !call->stuck; });
+    int found = 0;
+    if (under_way_.empty()) MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
+    if (under_way_.empty() && std::chrono::steady_clock::now() > last_call_ + kAfterglow) {
+      started_.wait_for(lock, kQuietPause, [this] { return ends_ || !under_way_.empty(); });
+      continue;
+    }
     lock.unlock();
     std::this_thread::sleep_for(kIdlePause);
     lock.lock();

@@ -72,6 +72,7 @@ class MpiProcess {
   std::mutex mutex_;
   std::vector<std::shared_ptr<MpiCall>> under_way_;
   std::condition_variable started_;  // a call, or the end
+  std::chrono::steady_clock::time_point last_call_;
   bool ends_ = false;
   std::thread progress_;  // started with the first call
 };
