@@ -25,3 +25,7 @@ if(SHERD_TORCH_ROOMS)
   set_tests_properties(calibrate PROPERTIES LABELS multiprocess TIMEOUT 120
     PASS_REGULAR_EXPRESSION "SHERD_COSTS=call=[-0-9.e]+,message=[-0-9.e]+,byte=[-0-9.e]+")
 endif()
+
+sherd_test(philox_test LABEL unit LINK sherd SOURCES unit/random/philox_test.cpp)
+sherd_test(random_test LABEL property LINK sherd TIMEOUT 300
+  SOURCES property/random_test.cpp property/distribute_any.cpp)

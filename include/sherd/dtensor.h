@@ -63,7 +63,7 @@ at::Tensor constrain(const at::Tensor& tensor, Placements placements);
 /// All of the tensor on every rank. Differentiable.
 at::Tensor full_tensor(const at::Tensor& tensor);
 
-/// Factories: every rank makes its own part.
+/// Factories: every rank makes its own part. random.h has those that draw numbers.
 at::Tensor zeros(at::IntArrayRef shape, const DeviceMesh& mesh, Placements placements, at::TensorOptions options = {});
 at::Tensor ones(at::IntArrayRef shape, const DeviceMesh& mesh, Placements placements, at::TensorOptions options = {});
 at::Tensor empty(at::IntArrayRef shape, const DeviceMesh& mesh, Placements placements, at::TensorOptions options = {});
@@ -71,10 +71,6 @@ at::Tensor full(at::IntArrayRef shape, const at::Scalar& value, const DeviceMesh
                 at::TensorOptions options = {});
 at::Tensor arange(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, const DeviceMesh& mesh,
                   Placements placements, at::TensorOptions options = {});
-/// Drawn locally: the values differ between shards and agree between replicas, and depend on the sharding.
-at::Tensor rand(at::IntArrayRef shape, const DeviceMesh& mesh, Placements placements, at::TensorOptions options = {});
-at::Tensor randn(at::IntArrayRef shape, const DeviceMesh& mesh, Placements placements, at::TensorOptions options = {});
-
 /// "f32[4096@dp, 1024@tp] on [dp=2, tp=4]"; "f32[4, 6]" for a tensor that is not distributed.
 std::string to_string(const at::Tensor& tensor);
 /// The boxes of a DTensor, drawn for a terminal.

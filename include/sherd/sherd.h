@@ -15,6 +15,7 @@
 #include "sherd/parallel.h"
 #include "sherd/picture.h"
 #include "sherd/placement.h"
+#include "sherd/random.h"
 #include "sherd/redistribute.h"
 #include "sherd/shared_memory.h"
 #include "sherd/world.h"

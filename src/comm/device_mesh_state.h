@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
 
 #include <map>
@@ -15,8 +16,8 @@
 namespace sherd::detail {
 
 /// What a DeviceMesh points at. One object per structure and world; never changed once made, apart from the names
-/// that flatten() adds to its root.
-class DeviceMeshState {
+/// that flatten() adds to its root and from its generator.
+class DeviceMeshState : public std::enable_shared_from_this<DeviceMeshState> {
  public:
   Mesh mesh;
   c10::DeviceType device_type = c10::DeviceType::CPU;
@@ -26,6 +27,7 @@ class DeviceMeshState {
   std::vector<std::string> backends;                // per axis, "" for the world's
   std::vector<std::shared_ptr<GroupState>> groups;  // per axis, where this rank is in the mesh
   mutable std::map<std::string, Mesh> flattened;    // what flatten() made of this root, by name
+  mutable at::Generator generator;                  // of its own, where it was given one; guarded by world->mutex
 };
 
 }  // namespace sherd::detail

@@ -1,7 +1,5 @@
 #include "comm/reduce.h"
 
-#include <c10/util/Half.h>
-
 #include <array>
 #include <optional>
 
@@ -9,17 +7,6 @@
 
 namespace sherd::detail {
 namespace {
-
-struct Float16 {
-  using Stored = uint16_t;
-  using Number = float;
-  static void load(const uint16_t* from, float* to, size_t n) {
-    for (size_t i = 0; i < n; ++i) to[i] = c10::Half(from[i], c10::Half::from_bits());
-  }
-  static void store(const float* from, uint16_t* to, size_t n) {
-    for (size_t i = 0; i < n; ++i) to[i] = c10::Half(from[i]).x;
-  }
-};
 
 std::optional<LoopType> loop_type(c10::ScalarType dtype) {
   using c10::ScalarType;
@@ -77,7 +64,7 @@ ReduceLoop reduce_loop(c10::ScalarType dtype, ReduceOp op) {
   if (!type) return nullptr;
   const LoopOp how = loop_op(op, dtype == c10::ScalarType::Bool);
   const Loop wide = avx2_loop(*type, how);
-  return wide != nullptr ? wide : find_loop<Float16>(*type, how);
+  return wide != nullptr ? wide : find_loop(*type, how);
 }
 
 }  // namespace sherd::detail

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "comm/float16.h"
+
 namespace sherd::detail {
 
 enum class LoopType : uint8_t { f32, f64, f16, bf16, i8, u8, i16, i32, i64, count };
@@ -24,26 +26,6 @@ struct Plain {
   using Number = T;
   static void load(const T* from, T* to, size_t n) { std::memcpy(to, from, n * sizeof(T)); }
   static void store(const T* from, T* to, size_t n) { std::memcpy(to, from, n * sizeof(T)); }
-};
-
-struct Bfloat16 {
-  using Stored = uint16_t;
-  using Number = float;
-  static void load(const uint16_t* from, float* to, size_t n) {
-    for (size_t i = 0; i < n; ++i) {
-      const uint32_t bits = static_cast<uint32_t>(from[i]) << 16;
-      std::memcpy(&to[i], &bits, sizeof bits);
-    }
-  }
-  // To the nearest, ties to even, as c10::BFloat16 does.
-  static void store(const float* from, uint16_t* to, size_t n) {
-    for (size_t i = 0; i < n; ++i) {
-      uint32_t bits = 0;
-      std::memcpy(&bits, &from[i], sizeof bits);
-      const uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
-      to[i] = static_cast<uint16_t>(from[i] != from[i] ? 0x7fc0U : rounded);
-    }
-  }
 };
 
 // Combining wraps around for integers, as in torch: the sum is taken without a sign.
@@ -152,15 +134,14 @@ Loop integer_loop(LoopOp op) {
   }
 }
 
-template <class Half>
-Loop find_loop(LoopType type, LoopOp op) {
+inline Loop find_loop(LoopType type, LoopOp op) {
   switch (type) {
     case LoopType::f32:
       return float_loop<Plain<float>>(op);
     case LoopType::f64:
       return float_loop<Plain<double>>(op);
     case LoopType::f16:
-      return float_loop<Half>(op);
+      return float_loop<Float16>(op);
     case LoopType::bf16:
       return float_loop<Bfloat16>(op);
     case LoopType::i8:

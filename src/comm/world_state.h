@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Generator.h>
+
 #include <map>
 #include <memory>
 #include <mutex>
@@ -34,8 +36,9 @@ class WorldState {
   /// Tells the other members of every group that this rank makes no more calls; what it sent can still be received.
   void end();
 
-  std::mutex mutex;                                                    // guards `meshes`, which device_mesh.cpp keeps
+  std::mutex mutex;                                                    // guards what follows
   std::map<std::string, std::weak_ptr<const DeviceMeshState>> meshes;  // weak: a mesh keeps its world alive
+  at::Generator generator;                                             // the default one, once something was drawn
 
  private:
   std::shared_ptr<const Link> link_;

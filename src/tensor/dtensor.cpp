@@ -5,8 +5,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/rand.h>
-#include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
@@ -114,17 +112,6 @@ Tensor make_local(const char* operation, at::IntArrayRef shape, const DeviceMesh
   return result;
 }
 
-// Replicas must agree on what was drawn.
-Tensor drawn(const DeviceMesh& mesh, const Placements& placements, const Tensor& local) {
-  if (!mesh.coordinate() || local.numel() == 0) return local;
-  for (int64_t axis = 0; axis < mesh.ndim(); ++axis) {
-    if (!is_shard(placements[static_cast<size_t>(axis)]) && mesh.size(axis) > 1) {
-      broadcast(mesh.group(axis), local, 0).wait();
-    }
-  }
-  return local;
-}
-
 }  // namespace
 
 bool is_dtensor(const Tensor& tensor) { return meta_of(tensor) != nullptr; }
@@ -202,16 +189,6 @@ Tensor full(at::IntArrayRef shape, const at::Scalar& value, const DeviceMesh& me
             at::TensorOptions options) {
   return make_local("full", shape, mesh, std::move(placements), options,
                     [&](const Dims& sizes, at::TensorOptions o) { return at::full(sizes, value, o); });
-}
-Tensor rand(at::IntArrayRef shape, const DeviceMesh& mesh, Placements placements, at::TensorOptions options) {
-  const Placements where = placements;
-  return make_local("rand", shape, mesh, std::move(placements), options,
-                    [&](const Dims& sizes, at::TensorOptions o) { return drawn(mesh, where, at::rand(sizes, o)); });
-}
-Tensor randn(at::IntArrayRef shape, const DeviceMesh& mesh, Placements placements, at::TensorOptions options) {
-  const Placements where = placements;
-  return make_local("randn", shape, mesh, std::move(placements), options,
-                    [&](const Dims& sizes, at::TensorOptions o) { return drawn(mesh, where, at::randn(sizes, o)); });
 }
 
 Tensor arange(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, const DeviceMesh& mesh,

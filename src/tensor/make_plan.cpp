@@ -66,6 +66,10 @@ DeviceMesh common_mesh(const OpInfo& info, const std::vector<Operand>& operands,
         if (const DTensorMeta* meta = meta_of(value.toTensor())) return meta->spec->mesh;
       }
     }
+    // A generator of sherd's brought a call of plain tensors here that sherd does not draw.
+    throw c10::NotImplementedError(ErrorText(info.short_name(), "sherd's generators do not draw this")
+                                       .help("leave the generator out: torch draws from its own")
+                                       .str());
   }
   return first->meta->spec->mesh;
 }

@@ -1,0 +1,92 @@
+#include "random/fill.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <optional>
+
+namespace sherd::detail {
+namespace {
+
+constexpr int64_t kGrain = 1 << 15;  // elements: a thread that starts for fewer costs more than it does
+
+std::optional<Stored> stored(c10::ScalarType dtype) {
+  using c10::ScalarType;
+  switch (dtype) {
+    case ScalarType::Float:
+      return Stored::f32;
+    case ScalarType::Double:
+      return Stored::f64;
+    case ScalarType::Half:
+      return Stored::f16;
+    case ScalarType::BFloat16:
+      return Stored::bf16;
+    case ScalarType::Byte:
+      return Stored::u8;
+    case ScalarType::Char:
+      return Stored::i8;
+    case ScalarType::Short:
+      return Stored::i16;
+    case ScalarType::Int:
+      return Stored::i32;
+    case ScalarType::Long:
+      return Stored::i64;
+    case ScalarType::Bool:
+      return Stored::truth;
+    default:
+      return std::nullopt;
+  }
+}
+
+template <class F>
+void for_each_stretch(const Positions& positions, F f) {
+  at::parallel_for(0, positions.numel(), kGrain,
+                   [&](int64_t begin, int64_t end) { positions.for_each_stretch(begin, end, f); });
+}
+
+}  // namespace
+
+bool can_fill(c10::ScalarType dtype) { return stored(dtype).has_value(); }
+
+void fill(const at::Tensor& local, const Positions& positions, const Draw& draw) {
+  if (!local.is_cpu()) {  // a device that has no kernel of ours
+    const at::Tensor numbers = at::empty(local.sizes(), local.options().device(at::kCPU));
+    fill(numbers, positions, draw);
+    local.copy_(numbers);
+    return;
+  }
+  const at::Tensor memory = local.is_contiguous() ? local : at::empty_like(local, at::MemoryFormat::Contiguous);
+  const Stored type = *stored(local.scalar_type());
+  auto* bytes = static_cast<char*>(memory.mutable_data_ptr());
+  const auto size = static_cast<int64_t>(memory.element_size());
+  const RandomLoops& loops = random_loops();
+  for_each_stretch(positions, [&](int64_t at, int64_t global, int64_t count) {
+    loops.fill(draw, type, bytes + at * size, static_cast<uint64_t>(global), static_cast<size_t>(count));
+  });
+  if (!memory.is_same(local)) local.copy_(memory);
+}
+
+at::Tensor drop(const at::Tensor& in, const Positions& positions, const Dropout& dropout, const at::Tensor& mask) {
+  if (!in.is_cpu()) {
+    const at::Tensor kept = mask.defined() ? at::empty(mask.sizes(), at::kBool) : at::Tensor();
+    const at::Tensor out = drop(in.cpu(), positions, dropout, kept).to(in.device());
+    if (mask.defined()) mask.copy_(kept);
+    return out;
+  }
+  const at::Tensor from = in.contiguous();
+  const at::Tensor out = at::empty_like(from);
+  const Stored type = *stored(in.scalar_type());
+  const auto* input = static_cast<const char*>(from.const_data_ptr());
+  auto* output = static_cast<char*>(out.mutable_data_ptr());
+  auto* kept = mask.defined() ? mask.mutable_data_ptr<bool>() : nullptr;
+  const auto size = static_cast<int64_t>(in.element_size());
+  const RandomLoops& loops = random_loops();
+  for_each_stretch(positions, [&](int64_t at, int64_t global, int64_t count) {
+    loops.drop(dropout, type, input + at * size, output + at * size, kept == nullptr ? nullptr : kept + at,
+               static_cast<uint64_t>(global), static_cast<size_t>(count));
+  });
+  return out;
+}
+
+}  // namespace sherd::detail
