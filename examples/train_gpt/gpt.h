@@ -9,12 +9,13 @@ struct GptConfig {
   int64_t width = 128;
   int64_t heads = 4;
   int64_t length = 64;  // of the longest sequence
+  double dropout = 0;   // of attention weights and of what a block adds
 };
 
 /// Causal self-attention. Query, key and value are layers of their own: their outputs are then ordered by head.
 class AttentionImpl : public torch::nn::Module {
  public:
-  explicit AttentionImpl(const GptConfig& config) : heads_(config.heads) {
+  explicit AttentionImpl(const GptConfig& config) : heads_(config.heads), dropout_(config.dropout) {
     for (auto [layer, name] : {std::pair{&query_, "query"}, {&key_, "key"}, {&value_, "value"}, {&out_, "out"}})
       *layer = register_module(name, torch::nn::Linear(config.width, config.width));
   }
@@ -24,12 +25,14 @@ class AttentionImpl : public torch::nn::Module {
       return y.view({y.size(0), y.size(1), heads_, -1}).transpose(1, 2);
     };
     const auto mixed = torch::scaled_dot_product_attention(by_head(query_(x)), by_head(key_(x)), by_head(value_(x)),
-                                                           /*attn_mask=*/{}, /*dropout_p=*/0.0, /*is_causal=*/true);
+                                                           /*attn_mask=*/{}, is_training() ? dropout_ : 0.0,
+                                                           /*is_causal=*/true);
     return out_(mixed.transpose(1, 2).reshape(x.sizes()));
   }
 
  private:
   int64_t heads_;
+  double dropout_;
   torch::nn::Linear query_{nullptr}, key_{nullptr}, value_{nullptr}, out_{nullptr};
 };
 TORCH_MODULE(Attention);
@@ -41,11 +44,13 @@ class BlockImpl : public torch::nn::Module {
         attention_(register_module("attention", Attention(config))),
         mlp_norm_(register_module("mlp_norm", layer_norm(config))),
         up_(register_module("up", torch::nn::Linear(config.width, 4 * config.width))),
-        down_(register_module("down", torch::nn::Linear(4 * config.width, config.width))) {}
+        down_(register_module("down", torch::nn::Linear(4 * config.width, config.width))),
+        dropout_(config.dropout) {}
 
   torch::Tensor forward(const torch::Tensor& x) {
-    const auto y = x + attention_(attention_norm_(x));
-    return y + down_(torch::gelu(up_(mlp_norm_(y))));
+    const auto dropped = [&](const torch::Tensor& added) { return torch::dropout(added, dropout_, is_training()); };
+    const auto y = x + dropped(attention_(attention_norm_(x)));
+    return y + dropped(down_(torch::gelu(up_(mlp_norm_(y)))));
   }
 
   static torch::nn::LayerNorm layer_norm(const GptConfig& config) {
@@ -57,6 +62,7 @@ class BlockImpl : public torch::nn::Module {
   Attention attention_;
   torch::nn::LayerNorm mlp_norm_;
   torch::nn::Linear up_, down_;
+  double dropout_;
 };
 TORCH_MODULE(Block);
 

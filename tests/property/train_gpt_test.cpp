@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "sherd/dtensor.h"
+#include "sherd/random.h"
 #include "sherd/world.h"
 #include "train.h"
 
@@ -58,6 +60,58 @@ TEST(TrainGptTextTest, BatchesFollowFromTheStepAlone) {
   EXPECT_TRUE(one.inputs.equal(same.inputs));
   EXPECT_FALSE(one.inputs.equal(other.inputs));
   EXPECT_TRUE(one.inputs.narrow(1, 1, 15).equal(one.targets.narrow(1, 0, 15)));
+}
+
+// A run that draws its weights and its dropout on the mesh.
+struct DrawnRun {
+  std::vector<double> losses;
+  std::vector<at::Tensor> weights;  // at the start
+  std::vector<at::Tensor> masks;    // of a few draws at the end
+  uint64_t draws = 0;
+};
+
+DrawnRun train_with_dropout(const std::string& mesh_text, at::ScalarType dtype) {
+  const Corpus corpus(kText);
+  TrainOptions options = small_options(corpus);
+  options.model.dropout = 0.2;
+  options.dtype = dtype;
+  const Gpt model = make_model(options);
+  const sherd::Mesh ranks = sherd::parse_mesh(mesh_text);
+  std::vector<Gpt> copies;
+  for (int64_t rank = 0; rank < ranks.size(); ++rank) copies.push_back(copy_model(model, options));
+  std::vector<DrawnRun> runs(copies.size());
+  sherd::spawn(static_cast<int>(ranks.size()), [&](sherd::World& world) {
+    DrawnRun& run = runs[static_cast<size_t>(world.rank())];
+    const sherd::DeviceMesh mesh("cpu", ranks);
+    sherd::manual_seed(5);
+    Trainer trainer(copies[static_cast<size_t>(world.rank())], corpus, options, mesh);
+    for (at::Tensor& parameter : trainer.model()->parameters()) {
+      if (parameter.dim() > 1) torch::nn::init::normal_(parameter, 0, 0.1);
+      run.weights.push_back(sherd::full_tensor(parameter.detach()).clone());
+    }
+    for (int step = 0; step < kSteps; ++step) run.losses.push_back(trainer.step());
+    run.draws = sherd::default_generator().offset();
+    const at::Tensor ones = sherd::ones({8, 16}, mesh, batch_placements(ranks), dtype);
+    for (int i = 0; i < 3; ++i) run.masks.push_back(sherd::full_tensor(torch::dropout(ones, 0.2, true)));
+  });
+  for (const DrawnRun& run : runs) EXPECT_EQ(run.losses, runs.front().losses) << "ranks disagree";
+  return runs.front();
+}
+
+TEST(TrainGptDropoutTest, EveryMeshDrawsTheSameWeightsAndMasks) {
+  for (const auto& [dtype, bound] : {std::pair{at::kDouble, 1e-10}, {at::kFloat, 1e-4}}) {
+    const DrawnRun one = train_with_dropout("[dp=1]", dtype);
+    ASSERT_LT(one.losses.back(), 0.95 * one.losses.front()) << "it does not learn";
+    // The weights, and two layers of three dropouts in every step.
+    EXPECT_GE(one.draws, kSteps * 6U);
+    for (const char* mesh : {"[dp=4]", "[tp=4]", "[dp=2, tp=2]", "[dp=3]", "[tp=3]"}) {
+      const DrawnRun run = train_with_dropout(mesh, dtype);
+      EXPECT_EQ(run.draws, one.draws) << mesh;
+      for (size_t i = 0; i < one.weights.size(); ++i) EXPECT_TRUE(run.weights[i].equal(one.weights[i])) << mesh << i;
+      for (size_t i = 0; i < one.masks.size(); ++i) EXPECT_TRUE(run.masks[i].equal(one.masks[i])) << mesh << i;
+      EXPECT_THAT(relative_differences(run.losses, one.losses), testing::Each(testing::Le(bound))) << mesh;
+    }
+  }
 }
 
 }  // namespace
