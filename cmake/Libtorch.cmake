@@ -35,7 +35,7 @@ if(EXISTS ${torch_folder}/lib/libtorch_cuda.so AND (SHERD_CPU_ONLY OR NOT nvcc))
   target_link_options(torch INTERFACE -Wl,--allow-shlib-undefined)  # the CUDA libraries are found when it runs
 else()
   # TorchConfig warns that a static library is absent which no wheel carries, and asks the GPU for its architecture,
-  # though sherd compiles no kernels. It looks at these first.
+  # though sherd chooses those of its kernels itself. It looks at these first.
   set(kineto_LIBRARY inside-libtorch)
   if(NOT DEFINED TORCH_CUDA_ARCH_LIST AND NOT DEFINED ENV{TORCH_CUDA_ARCH_LIST})
     set(TORCH_CUDA_ARCH_LIST "9.0")
@@ -48,6 +48,12 @@ else()
   list(REMOVE_ITEM TORCH_LIBRARIES inside-libtorch)
   if(EXISTS ${TORCH_INSTALL_PREFIX}/lib/libtorch_cuda.so)
     set(SHERD_CUDA ON)
+    # Machine code for the GPUs that most have, and code that the driver compiles for the others.
+    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 75-virtual 80-real 90-real)
+    endif()
+    set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # the one that torch loads
+    enable_language(CUDA)
   endif()
 endif()
 

@@ -104,10 +104,10 @@ class Checker:
 
     def room_of(self, include: str) -> str | None:
         """The room that an include belongs to: None for what is not ours."""
-        folder, _, rest = include.partition("/")
+        folder, slash, rest = include.partition("/")
         if folder == "sherd":
             return self.owner.get(rest)
-        return folder if folder in self.rooms else None
+        return folder if slash and folder in self.rooms else None
 
     def check_includes(self, path: Path, who: str, reach: set[str], torch: bool) -> None:
         for line, mark, what in includes(path):
@@ -129,7 +129,7 @@ class Checker:
         """bench/, examples/ and the programs that the command starts see what a user sees."""
         for path in cpp_files(self.root / folder):
             for line, _, what in includes(path):
-                if what.split("/")[0] in self.rooms:
+                if "/" in what and what.split("/")[0] in self.rooms:
                     self.fault(path, line, f"{folder}/ includes public headers only, not {what}")
 
     def run(self) -> list[str]:
@@ -143,7 +143,7 @@ class Checker:
                 continue
             self.check_includes(path, name, self.rooms[name].reach, self.rooms[name].torch)
             for line, _, what in includes(path):
-                if what.split("/")[0] in self.rooms:
+                if "/" in what and what.split("/")[0] in self.rooms:
                     self.fault(path, line, f"a public header includes {what}, which is not installed")
         without_torch = {name for name, room in self.rooms.items() if not room.torch}
         for path in cpp_files(self.root / "tools"):

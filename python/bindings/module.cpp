@@ -66,5 +66,6 @@ PYBIND11_MODULE(_C, module) {
   bind_mesh(module);
   bind_tensor(module);
   bind_moving(module);
+  bind_random(module);
   bind_explain(module);
 }

@@ -82,8 +82,6 @@ void bind_tensor(py::module_& module) {
   bind_factory(module, "zeros", &zeros);
   bind_factory(module, "ones", &ones);
   bind_factory(module, "empty", &empty);
-  bind_factory(module, "rand", &rand);
-  bind_factory(module, "randn", &randn);
   module.def("full", [](const std::vector<int64_t>& shape, const py::object& value, const DeviceMesh& mesh,
                         Placements placements, std::optional<c10::ScalarType> dtype, bool requires_grad) {
     return full(shape, scalar_of(value), mesh, std::move(placements), options_of(dtype, requires_grad));

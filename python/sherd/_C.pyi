@@ -299,11 +299,49 @@ def ones(
 def empty(
     shape: Sequence[int], mesh: DeviceMesh, placements: Sequence[_Placement], dtype: torch.dtype | None, grad: bool
 ) -> torch.Tensor: ...
+def make_generator(seed: int, mode: str, mesh: DeviceMesh | None) -> torch.Generator: ...
+def manual_seed(seed: int, mode: str, mesh: DeviceMesh | None) -> None: ...
+def current_generator(mesh: DeviceMesh | None) -> torch.Generator: ...
+
+class GeneratorScope:
+    def __init__(self, generator: torch.Generator) -> None: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *args: object) -> None: ...
+
 def rand(
-    shape: Sequence[int], mesh: DeviceMesh, placements: Sequence[_Placement], dtype: torch.dtype | None, grad: bool
+    shape: Sequence[int],
+    mesh: DeviceMesh,
+    placements: Sequence[_Placement],
+    dtype: torch.dtype | None,
+    grad: bool,
+    generator: torch.Generator | None,
 ) -> torch.Tensor: ...
-def randn(
-    shape: Sequence[int], mesh: DeviceMesh, placements: Sequence[_Placement], dtype: torch.dtype | None, grad: bool
+def normal(
+    mean: float,
+    deviation: float,
+    shape: Sequence[int],
+    mesh: DeviceMesh,
+    placements: Sequence[_Placement],
+    dtype: torch.dtype | None,
+    grad: bool,
+    generator: torch.Generator | None,
+) -> torch.Tensor: ...
+def randint(
+    low: int,
+    high: int,
+    shape: Sequence[int],
+    mesh: DeviceMesh,
+    placements: Sequence[_Placement],
+    dtype: torch.dtype | None,
+    grad: bool,
+    generator: torch.Generator | None,
+) -> torch.Tensor: ...
+def randperm(
+    n: int,
+    mesh: DeviceMesh,
+    placements: Sequence[_Placement],
+    dtype: torch.dtype | None,
+    generator: torch.Generator | None,
 ) -> torch.Tensor: ...
 def full(
     shape: Sequence[int],

@@ -265,28 +265,6 @@ def empty(
     return _made("empty", size, dtype, requires_grad, device_mesh, placements)
 
 
-def rand(
-    *size: Any,
-    dtype: torch.dtype | None = None,
-    requires_grad: bool = False,
-    device_mesh: _C.DeviceMesh | None = None,
-    placements: Sequence[Placement] | None = None,
-) -> torch.Tensor:
-    """Uniform in [0, 1), drawn locally: the values differ between shards and agree between replicas."""
-    return _made("rand", size, dtype, requires_grad, device_mesh, placements)
-
-
-def randn(
-    *size: Any,
-    dtype: torch.dtype | None = None,
-    requires_grad: bool = False,
-    device_mesh: _C.DeviceMesh | None = None,
-    placements: Sequence[Placement] | None = None,
-) -> torch.Tensor:
-    """Normally distributed, drawn locally: the values differ between shards and agree between replicas."""
-    return _made("randn", size, dtype, requires_grad, device_mesh, placements)
-
-
 def full(
     size: Sequence[int],
     fill_value: Any,

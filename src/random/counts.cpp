@@ -1,9 +1,10 @@
 #include "random/counts.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
 
 #include "random/count_numbers.h"
+#include "random/device_fill.h"
+#include "random/parallel.h"
 
 namespace sherd::detail {
 namespace {
@@ -14,11 +15,11 @@ constexpr int64_t kGrain = 1 << 12;
 
 at::Tensor draw_counts(CountKind kind, const at::Tensor& a, const at::Tensor& b, const Positions& positions,
                        uint64_t seed, uint64_t offset) {
-  if (!a.is_cpu()) {
-    const at::Tensor second = b.defined() ? b.cpu() : b;
-    return draw_counts(kind, a.cpu(), second, positions, seed, offset).to(a.device());
-  }
   const at::Tensor out = at::empty_like(a);
+  if (!a.is_cpu()) {
+    if (count_on_device(kind, a, b, out, positions, seed, offset)) return out;
+    return out.copy_(draw_counts(kind, a.cpu(), b.defined() ? b.cpu() : b, positions, seed, offset));
+  }
   const double* first = a.const_data_ptr<double>();
   const double* second = kind == CountKind::binomial ? b.const_data_ptr<double>() : nullptr;
   auto* to = out.mutable_data_ptr<double>();
@@ -40,8 +41,7 @@ at::Tensor draw_counts(CountKind kind, const at::Tensor& a, const at::Tensor& b,
       }
     }
   };
-  at::parallel_for(0, positions.numel(), kGrain,
-                   [&](int64_t begin, int64_t end) { positions.for_each_stretch(begin, end, stretch); });
+  for_ranges(out, kGrain, [&](int64_t begin, int64_t end) { positions.for_each_stretch(begin, end, stretch); });
   return out;
 }
 

@@ -22,6 +22,7 @@ struct Draw {
   Distribution distribution = Distribution::uniform;
   double a = 0;
   double b = 1;
+  double limit = 1;  // uniform: the largest number of the tensor's dtype below b (uniform_limit)
   int64_t low = 0;
   uint64_t range = 0;  // 0: 2^64
   uint64_t seed = 0;

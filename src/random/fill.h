@@ -11,7 +11,7 @@
 namespace sherd::detail {
 
 /// Fills `local`, whose elements stand at `positions`. The dtype must fit the distribution.
-void fill(const at::Tensor& local, const Positions& positions, const Draw& draw);
+void fill(const at::Tensor& local, const Positions& positions, Draw draw);
 
 /// What is kept of `in`, scaled, and where `mask` is defined, what was kept.
 at::Tensor drop(const at::Tensor& in, const Positions& positions, const Dropout& dropout, const at::Tensor& mask = {});

@@ -6,7 +6,7 @@
 
 #include "comm/float16.h"
 #include "random/loops.h"
-#include "random/numbers.h"
+#include "random/makers.h"
 
 #ifdef __AVX2__
 #include <immintrin.h>
@@ -17,7 +17,6 @@ namespace {
 
 constexpr size_t kBlocks = 64;  // at a time: their words and numbers stay in the first cache
 constexpr size_t kWords = kBlocks * 4;
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -91,9 +90,12 @@ void words_of(uint64_t seed, uint64_t offset, uint64_t block, size_t count, uint
 
 #endif
 
+// How numbers stand in memory: as what they are stored, which real numbers are made for them, and of how many bits.
 template <class T>
 struct Same {
   using Stored = T;
+  using Real = std::conditional_t<std::is_floating_point_v<T>, T, void>;
+  static constexpr int kBits = 24;
   template <class Number>
   static void store(const Number* from, T* to, size_t n) {
     for (size_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i]);
@@ -103,6 +105,8 @@ struct Same {
 
 struct Truth {
   using Stored = uint8_t;
+  using Real = void;
+  static constexpr int kBits = 0;
   template <class Number>
   static void store(const Number* from, uint8_t* to, size_t n) {
     for (size_t i = 0; i < n; ++i) to[i] = from[i] != 0 ? 1 : 0;
@@ -110,9 +114,11 @@ struct Truth {
 };
 
 // Float16 and Bfloat16 from any number.
-template <class Sixteen>
+template <class Sixteen, int Bits>
 struct Rounded {
   using Stored = uint16_t;
+  using Real = float;
+  static constexpr int kBits = Bits;
   template <class Number>
   static void store(const Number* from, uint16_t* to, size_t n) {
     if constexpr (std::is_same_v<Number, float>) {
@@ -126,128 +132,20 @@ struct Rounded {
   static void load(const uint16_t* from, float* to, size_t n) { Sixteen::load(from, to, n); }
 };
 
-// The words of a chunk to numbers: n of them, and as many words for each as the type of the number says.
-template <class Number>
-constexpr size_t kWordsFor = sizeof(Number) > 4 ? 2 : 1;
-
-uint64_t long_word(const uint32_t* words, size_t i) { return join(words[2 * i], words[2 * i + 1]); }
-
-struct UniformFloats {
-  using Number = float;
-  float from, range, limit;
-  int bits;
-  void operator()(const uint32_t* words, float* out, size_t n) const {
-    for (size_t i = 0; i < n; ++i) {
-      const float x = unit(words[i], bits) * range + from;
-      out[i] = x < limit ? x : limit;
-    }
-  }
-};
-
-struct UniformDoubles {
-  using Number = double;
-  double from, range, limit;
-  void operator()(const uint32_t* words, double* out, size_t n) const {
-    for (size_t i = 0; i < n; ++i) {
-      const double x = unit(long_word(words, i)) * range + from;
-      out[i] = x < limit ? x : limit;
-    }
-  }
-};
-
-struct NormalFloats {
-  using Number = float;
-  float mean, deviation;
-  void operator()(const uint32_t* words, float* out, size_t n) const {
-    for (size_t i = 0; i < n; i += 2) {
-      const Pair<float> p = two_normals(words[i], words[i + 1]);
-      out[i] = p.first * deviation + mean;
-      out[i + 1] = p.second * deviation + mean;
-    }
-  }
-};
-
-struct NormalDoubles {
-  using Number = double;
-  double mean, deviation;
-  bool of_logarithm;
-  void operator()(const uint32_t* words, double* out, size_t n) const {
-    for (size_t i = 0; i < n; i += 2) {
-      const Pair<double> p = two_normals(long_word(words, i), long_word(words, i + 1));
-      out[i] = p.first * deviation + mean;
-      out[i + 1] = p.second * deviation + mean;
-    }
-    if (!of_logarithm) return;
-    for (size_t i = 0; i < n; ++i) out[i] = exponential_of(out[i]);
-  }
-};
-
-struct Exponentials {
-  using Number = double;
-  double rate;
-  void operator()(const uint32_t* words, double* out, size_t n) const {
-    for (size_t i = 0; i < n; ++i) out[i] = -logarithm(above_zero(long_word(words, i))) / rate;
-  }
-};
-
-struct Cauchys {
-  using Number = double;
-  double median, scale;
-  void operator()(const uint32_t* words, double* out, size_t n) const {
-    for (size_t i = 0; i < n; ++i) {
-      const double u = above_zero(long_word(words, i));  // the tangent of half a turn times u - 1/2
-      const Pair<double> p = on_circle(u < 0.5 ? 0.5 * u + 0.75 : 0.5 * u - 0.25);
-      out[i] = median + scale * (p.second / p.first);
-    }
-  }
-};
-
-struct Geometrics {
-  using Number = double;
-  double log_of_failure;
-  void operator()(const uint32_t* words, double* out, size_t n) const {
-    for (size_t i = 0; i < n; ++i) {
-      const double trials = ceil(logarithm(above_zero(long_word(words, i))) / log_of_failure);
-      out[i] = trials < 1 ? 1 : trials;
-    }
-  }
-};
-
-struct Integers {
-  using Number = int64_t;
-  int64_t low;
-  uint64_t range;
-  void operator()(const uint32_t* words, int64_t* out, size_t n) const {
-    for (size_t i = 0; i < n; ++i) {
-      out[i] = static_cast<int64_t>(static_cast<uint64_t>(low) + below(long_word(words, i), range));
-    }
-  }
-};
-
-struct Bernoullis {
-  using Number = float;
-  uint64_t limit;
-  void operator()(const uint32_t* words, float* out, size_t n) const {
-    const auto last = static_cast<uint32_t>(limit - 1);  // of the words that count, where there are any
-    const float one = limit == 0 ? 0.0F : 1.0F;
-    for (size_t i = 0; i < n; ++i) out[i] = words[i] <= last ? one : 0.0F;
-  }
-};
-
 template <class Type, class Make>
 void fill_with(const Make& make, const Draw& draw, void* out, uint64_t first, size_t count) {
   using Number = typename Make::Number;
-  constexpr size_t each = 4 / kWordsFor<Number>;  // numbers of a block
+  constexpr size_t group = Make::kGroup;
+  constexpr size_t each = 4 / Make::kWords;  // numbers of a block
   alignas(64) uint32_t words[kWords + 48];
   alignas(64) Number numbers[kWords];
   auto* to = static_cast<typename Type::Stored*>(out);
   while (count > 0) {
-    const uint64_t block = first / each;
     const size_t skip = first % each;
     const size_t blocks = smaller(kBlocks, (skip + count + each - 1) / each);
     const size_t n = smaller(count, blocks * each - skip);
-    words_of(draw.seed, draw.offset, block, blocks, words);
-    make(words, numbers, blocks * each);
+    words_of(draw.seed, draw.offset, first / each, blocks, words);
+    for (size_t i = 0; i < blocks * each; i += group) make(words + i * Make::kWords, numbers + i);
     Type::store(numbers + skip, to, n);
     to += n;
     first += n;
@@ -255,66 +153,10 @@ void fill_with(const Make& make, const Draw& draw, void* out, uint64_t first, si
   }
 }
 
-// The largest number of a type that is below `to`, for ranges that do not include their end.
-template <class Type>
-float below_end(double to) {
-  auto end = static_cast<float>(to);
-  if (end >= to) end = nextafterf(end, -kInfinity);
-  if constexpr (sizeof(typename Type::Stored) == 2) {
-    for (float rounded = end;; rounded = nextafterf(rounded, -kInfinity)) {
-      typename Type::Stored stored;
-      Type::store(&rounded, &stored, 1);
-      Type::load(&stored, &end, 1);
-      if (end < to || end == -kInfinity) return end;
-    }
-  }
-  return end;
-}
-
-template <class Type>
-void fill_floats(const Draw& draw, void* out, uint64_t first, size_t count, int bits) {
-  if (draw.distribution == Distribution::uniform) {
-    fill_with<Type>(UniformFloats{static_cast<float>(draw.a), static_cast<float>(draw.b - draw.a),
-                                  draw.b > draw.a ? below_end<Type>(draw.b) : static_cast<float>(draw.a), bits},
-                    draw, out, first, count);
-  } else {
-    fill_with<Type>(NormalFloats{static_cast<float>(draw.a), static_cast<float>(draw.b)}, draw, out, first, count);
-  }
-}
-
 template <class Type>
 void fill_type(const Draw& draw, void* out, uint64_t first, size_t count) {
-  switch (draw.distribution) {
-    case Distribution::uniform:
-    case Distribution::normal:
-      if constexpr (std::is_same_v<Type, Same<double>>) {
-        if (draw.distribution == Distribution::normal) {
-          return fill_with<Type>(NormalDoubles{draw.a, draw.b, false}, draw, out, first, count);
-        }
-        const double end = nextafter(draw.b, -double{kInfinity});
-        return fill_with<Type>(UniformDoubles{draw.a, draw.b - draw.a, draw.b > draw.a ? end : draw.a}, draw, out,
-                               first, count);
-      } else if constexpr (std::is_same_v<Type, Same<float>>) {
-        return fill_floats<Type>(draw, out, first, count, 24);
-      } else if constexpr (std::is_same_v<Type, Rounded<Float16>>) {
-        return fill_floats<Type>(draw, out, first, count, 11);
-      } else if constexpr (std::is_same_v<Type, Rounded<Bfloat16>>) {
-        return fill_floats<Type>(draw, out, first, count, 8);
-      }
-      return;  // not for integers: refused before
-    case Distribution::log_normal:
-      return fill_with<Type>(NormalDoubles{draw.a, draw.b, true}, draw, out, first, count);
-    case Distribution::exponential:
-      return fill_with<Type>(Exponentials{draw.a}, draw, out, first, count);
-    case Distribution::cauchy:
-      return fill_with<Type>(Cauchys{draw.a, draw.b}, draw, out, first, count);
-    case Distribution::geometric:
-      return fill_with<Type>(Geometrics{logarithm_of_one_plus(-draw.a)}, draw, out, first, count);
-    case Distribution::integers:
-      return fill_with<Type>(Integers{draw.low, draw.range}, draw, out, first, count);
-    case Distribution::bernoulli:
-      return fill_with<Type>(Bernoullis{threshold(draw.a)}, draw, out, first, count);
-  }
+  with_maker<typename Type::Real>(draw, Type::kBits,
+                                  [&](const auto& make) { fill_with<Type>(make, draw, out, first, count); });
 }
 
 void fill_stored(const Draw& draw, Stored type, void* out, uint64_t first, size_t count) {
@@ -324,9 +166,9 @@ void fill_stored(const Draw& draw, Stored type, void* out, uint64_t first, size_
     case Stored::f64:
       return fill_type<Same<double>>(draw, out, first, count);
     case Stored::f16:
-      return fill_type<Rounded<Float16>>(draw, out, first, count);
+      return fill_type<Rounded<Float16, 11>>(draw, out, first, count);
     case Stored::bf16:
-      return fill_type<Rounded<Bfloat16>>(draw, out, first, count);
+      return fill_type<Rounded<Bfloat16, 8>>(draw, out, first, count);
     case Stored::u8:
       return fill_type<Same<uint8_t>>(draw, out, first, count);
     case Stored::i8:
@@ -340,6 +182,11 @@ void fill_stored(const Draw& draw, Stored type, void* out, uint64_t first, size_
     case Stored::truth:
       return fill_type<Truth>(draw, out, first, count);
   }
+}
+
+float kept(float number, uint32_t mask) { return same_bits<float>(same_bits<uint32_t>(number) & mask); }
+double kept(double number, uint32_t mask) {
+  return same_bits<double>(same_bits<int64_t>(number) & static_cast<int64_t>(static_cast<int32_t>(mask)));
 }
 
 template <class Type, class Number>
@@ -363,9 +210,9 @@ void drop_type(const Dropout& dropout, const void* in, void* out, bool* mask, ui
       std::memset(numbers, 0, n * sizeof(Number));
       if (mask != nullptr) std::memset(mask, 0, n);
     } else {
-      for (size_t i = 0; i < n; ++i) numbers[i] = own[i] <= last ? numbers[i] * scale : Number{0};
+      for (size_t i = 0; i < n; ++i) numbers[i] = kept(numbers[i] * scale, mask_up_to(last, own[i]));
       if (mask != nullptr) {
-        for (size_t i = 0; i < n; ++i) mask[i] = own[i] <= last;
+        for (size_t i = 0; i < n; ++i) mask[i] = (mask_up_to(last, own[i]) & 1) != 0;
       }
     }
     if (mask != nullptr) mask += n;
@@ -385,9 +232,9 @@ void drop_stored(const Dropout& dropout, Stored type, const void* in, void* out,
     case Stored::f64:
       return drop_type<Same<double>, double>(dropout, in, out, mask, first, count);
     case Stored::f16:
-      return drop_type<Rounded<Float16>, float>(dropout, in, out, mask, first, count);
+      return drop_type<Rounded<Float16, 11>, float>(dropout, in, out, mask, first, count);
     case Stored::bf16:
-      return drop_type<Rounded<Bfloat16>, float>(dropout, in, out, mask, first, count);
+      return drop_type<Rounded<Bfloat16, 8>, float>(dropout, in, out, mask, first, count);
     default:
       return;  // floating point alone: refused before
   }

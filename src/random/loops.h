@@ -25,6 +25,10 @@ struct RandomLoops {
                size_t count);
 };
 
+/// The largest number of a type that is below `to`, or `from` where the range is empty: rounding must not reach its
+/// end.
+double uniform_limit(double from, double to, Stored type);
+
 /// Those of this CPU.
 const RandomLoops& random_loops();
 

@@ -1,14 +1,13 @@
 #pragma once
-// Random bits as numbers of a distribution. Additions, multiplications, divisions and square roots alone, each rounded
-// as IEEE 754 says and none fused with another (-ffp-contract=off, --fmad=false): the same bits give the same numbers
-// on every CPU and GPU.
+// Random bits as numbers of a distribution. Additions, multiplications, divisions, square roots and fused multiply-adds
+// alone, each rounded as IEEE 754 says, and fused where it is written here and nowhere else (-ffp-contract=off,
+// --fmad=false): the same bits give the same numbers on every CPU and GPU.
 //
 // As in philox.h, everything stands in an unnamed namespace.
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 
 #include "random/philox.h"
 
@@ -22,6 +21,10 @@ SHERD_ANYWHERE To same_bits(From from) {
   memcpy(&to, &from, sizeof to);
   return to;
 }
+
+// x * y + z, rounded once.
+SHERD_ANYWHERE float fused(float x, float y, float z) { return fmaf(x, y, z); }
+SHERD_ANYWHERE double fused(double x, double y, double z) { return fma(x, y, z); }
 
 SHERD_ANYWHERE uint64_t join(uint32_t high, uint32_t low) { return (uint64_t{high} << 32) | low; }
 
@@ -48,18 +51,17 @@ SHERD_ANYWHERE float logarithm(float x) {
   const auto e = static_cast<float>(exponent);
   const float z = f * f;
   float p = 7.0376836292E-2F;
-  p = p * f - 1.1514610310E-1F;
-  p = p * f + 1.1676998740E-1F;
-  p = p * f - 1.2420140846E-1F;
-  p = p * f + 1.4249322787E-1F;
-  p = p * f - 1.6668057665E-1F;
-  p = p * f + 2.0000714765E-1F;
-  p = p * f - 2.4999993993E-1F;
-  p = p * f + 3.3333331174E-1F;
-  float y = f * z * p;
-  y = y - 2.12194440E-4F * e;
-  y = y - 0.5F * z;
-  return (f + y) + 0.693359375F * e;
+  p = fused(p, f, -1.1514610310E-1F);
+  p = fused(p, f, 1.1676998740E-1F);
+  p = fused(p, f, -1.2420140846E-1F);
+  p = fused(p, f, 1.4249322787E-1F);
+  p = fused(p, f, -1.6668057665E-1F);
+  p = fused(p, f, 2.0000714765E-1F);
+  p = fused(p, f, -2.4999993993E-1F);
+  p = fused(p, f, 3.3333331174E-1F);
+  float y = fused(-2.12194440E-4F, e, f * z * p);
+  y = fused(-0.5F, z, y);
+  return fused(0.693359375F, e, f + y);
 }
 
 SHERD_ANYWHERE double logarithm(double x) {
@@ -70,13 +72,14 @@ SHERD_ANYWHERE double logarithm(double x) {
   const double s = f / (2.0 + f);
   const double z = s * s;
   const double w = z * z;
-  const double even = w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01));
-  const double odd =
-      z * (6.666666666666735130e-01 +
-           w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
+  const double even =
+      w * fused(w, fused(w, 1.531383769920937332e-01, 2.222219843214978396e-01), 3.999999999940941908e-01);
+  double p = fused(w, 1.479819860511658591e-01, 1.818357216161805012e-01);
+  p = fused(w, p, 2.857142874366239149e-01);
+  const double odd = z * fused(w, p, 6.666666666666735130e-01);
   const double half_square = 0.5 * f * f;
-  const double tail = s * (half_square + (even + odd)) + e * 1.90821492927058770002e-10;
-  return e * 6.93147180369123816490e-01 - ((half_square - tail) - f);
+  const double tail = fused(s, half_square + (even + odd), e * 1.90821492927058770002e-10);
+  return fused(e, 6.93147180369123816490e-01, -((half_square - tail) - f));
 }
 
 // log(1 + x) for x > -1.
@@ -86,7 +89,7 @@ SHERD_ANYWHERE double logarithm_of_one_plus(double x) {
 }
 
 SHERD_ANYWHERE double exponential_of(double x) {
-  if (!(x < 709.782712893384)) return x != x ? x : std::numeric_limits<double>::infinity();
+  if (!(x < 709.782712893384)) return x != x ? x : double{INFINITY};
   if (x < -745.2) return 0;
   const double scaled = x * 1.44269504088896338700 + (x < 0 ? -0.5 : 0.5);
   const auto k = static_cast<int32_t>(scaled);  // towards zero
@@ -115,9 +118,10 @@ SHERD_ANYWHERE Pair<float> on_circle(float turn) {
   const auto quarter = static_cast<int32_t>(quarters + 0.5F);
   const float x = (quarters - static_cast<float>(quarter)) * 1.57079632679489661923F;
   const float z = x * x;
-  const float sine = ((-1.9515295891E-4F * z + 8.3321608736E-3F) * z - 1.6666654611E-1F) * z * x + x;
-  const float cosine =
-      ((2.443315711809948E-5F * z - 1.388731625493765E-3F) * z + 4.166664568298827E-2F) * z * z - 0.5F * z + 1.0F;
+  const float s = fused(fused(-1.9515295891E-4F, z, 8.3321608736E-3F), z, -1.6666654611E-1F);
+  const float sine = fused(s * z, x, x);
+  const float c = fused(fused(2.443315711809948E-5F, z, -1.388731625493765E-3F), z, 4.166664568298827E-2F);
+  const float cosine = fused(c * z, z, fused(-0.5F, z, 1.0F));
   const float a = (quarter & 1) != 0 ? sine : cosine;
   const float b = (quarter & 1) != 0 ? cosine : sine;
   const auto negative_a = static_cast<uint32_t>((quarter + 1) & 2) << 30;
@@ -131,19 +135,19 @@ SHERD_ANYWHERE Pair<double> on_circle(double turn) {
   const double x = (quarters - quarter) * 1.57079632679489661923;
   const double z = x * x;
   double s = 1.58969099521155010221e-10;
-  s = s * z - 2.50507602534068634195e-08;
-  s = s * z + 2.75573137070700676789e-06;
-  s = s * z - 1.98412698298579493134e-04;
-  s = s * z + 8.33333333332248946124e-03;
-  s = s * z - 1.66666666666666324348e-01;
-  const double sine = x + z * x * s;
+  s = fused(s, z, -2.50507602534068634195e-08);
+  s = fused(s, z, 2.75573137070700676789e-06);
+  s = fused(s, z, -1.98412698298579493134e-04);
+  s = fused(s, z, 8.33333333332248946124e-03);
+  s = fused(s, z, -1.66666666666666324348e-01);
+  const double sine = fused(z * x, s, x);
   double c = -1.13596475577881948265e-11;
-  c = c * z + 2.08757232129817482790e-09;
-  c = c * z - 2.75573143513906633035e-07;
-  c = c * z + 2.48015872894767294178e-05;
-  c = c * z - 1.38888888888741095749e-03;
-  c = c * z + 4.16666666666666019037e-02;
-  const double cosine = 1.0 - (0.5 * z - z * z * c);
+  c = fused(c, z, 2.08757232129817482790e-09);
+  c = fused(c, z, -2.75573143513906633035e-07);
+  c = fused(c, z, 2.48015872894767294178e-05);
+  c = fused(c, z, -1.38888888888741095749e-03);
+  c = fused(c, z, 4.16666666666666019037e-02);
+  const double cosine = 1.0 - fused(-z * z, c, 0.5 * z);
   const double a = (quarter & 1) != 0 ? sine : cosine;
   const double b = (quarter & 1) != 0 ? cosine : sine;
   return {((quarter + 1) & 2) != 0 ? -a : a, (quarter & 2) != 0 ? -b : b};
@@ -170,6 +174,13 @@ SHERD_ANYWHERE uint64_t below(uint64_t word, uint64_t range) {
   const uint64_t d = range & 0xffffffff;
   const uint64_t middle = a * d + ((b * d) >> 32);
   return a * c + (middle >> 32) + ((b * c + (middle & 0xffffffff)) >> 32);
+}
+
+// All ones where the word is not above `last`, otherwise 0. As numbers with a sign, which vector instructions compare.
+SHERD_ANYWHERE uint32_t mask_up_to(uint32_t last, uint32_t word) {
+  const auto a = static_cast<int32_t>(word ^ 0x80000000U);
+  const auto b = static_cast<int32_t>(last ^ 0x80000000U);
+  return a > b ? 0U : 0xffffffffU;
 }
 
 // A word is below this with probability p. 2^32 for 1: every word.

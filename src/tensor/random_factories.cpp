@@ -1,6 +1,5 @@
 #include "tensor/random_factories.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randperm.h>
@@ -9,6 +8,7 @@
 #include "comm/errors.h"
 #include "plan/placement_lists.h"
 #include "random/generator.h"
+#include "random/parallel.h"
 #include "random/permutation.h"
 #include "random/positions.h"
 #include "sherd/dtensor.h"
@@ -40,7 +40,7 @@ Tensor permutation_rows(int64_t n, PhiloxGenerator& generator, const Positions& 
   const Permutation permutation(static_cast<uint64_t>(n), generator.current_seed(), generator.next_draw());
   const Tensor rows = at::empty({positions.numel()}, at::kLong);
   auto* to = rows.mutable_data_ptr<int64_t>();
-  at::parallel_for(0, positions.numel(), 1 << 10, [&](int64_t begin, int64_t end) {
+  for_ranges(rows, 1 << 10, [&](int64_t begin, int64_t end) {
     positions.for_each_stretch(begin, end, [&](int64_t local, int64_t global, int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
         to[local + i] = static_cast<int64_t>(permutation(static_cast<uint64_t>(global + i)));

@@ -69,6 +69,7 @@ TEST(RandomLoopsTest, VectorLoopsGiveTheSameBits) {
       const Draw draw{.distribution = static_cast<Distribution>(kind),
                       .a = 0.3,
                       .b = 1.7,
+                      .limit = uniform_limit(0.3, 1.7, type),
                       .low = -5,
                       .range = 100,
                       .seed = 0x123456789abcdef0,
