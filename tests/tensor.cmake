@@ -29,8 +29,10 @@ endif()
 sherd_test(philox_test LABEL unit LINK sherd SOURCES unit/random/philox_test.cpp)
 sherd_test(random_test LABEL property LINK sherd TIMEOUT 300
   SOURCES property/random_test.cpp property/distribute_any.cpp)
+sherd_test(random_cuda_test LABEL property LINK sherd
+  SOURCES property/random_cuda_test.cpp property/distribute_any.cpp)
 sherd_test(distributions_test LABEL property LINK sherd SOURCES property/distributions_test.cpp)
 sherd_test(random_errors_test LABEL error LINK sherd SOURCES error/random_errors_test.cpp)
 # GCC 12 sees an uninitialized value in the generators that calls leave out.
-set_source_files_properties(property/distributions_test.cpp error/random_errors_test.cpp
+set_source_files_properties(property/distributions_test.cpp property/random_cuda_test.cpp error/random_errors_test.cpp
   PROPERTIES COMPILE_OPTIONS -Wno-maybe-uninitialized)

@@ -14,6 +14,7 @@
 
 #include "property/distribute_any.h"
 #include "property/random_layout.h"
+#include "property/random_operators.h"
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
 
@@ -21,85 +22,6 @@ namespace sherd::testing {
 namespace {
 
 using at::Tensor;
-
-struct Operator {
-  std::string name;
-  std::function<Tensor(const Tensor& x, const at::Generator& g)> draw;
-  std::vector<c10::ScalarType> dtypes = {at::kFloat};
-};
-
-// Of a tensor of numbers in (0, 1), which they may write.
-std::vector<Operator> operators() {
-  const std::vector<c10::ScalarType> floats = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
-  std::vector<c10::ScalarType> all = floats;
-  all.insert(all.end(), {at::kLong, at::kInt, at::kShort, at::kChar, at::kByte, at::kBool});
-  std::vector<c10::ScalarType> complex = floats;
-  complex.insert(complex.end(), {at::kComplexFloat, at::kComplexDouble});
-  const auto in_place = [](auto f) {
-    return [f](const Tensor& x, const at::Generator& g) {
-      Tensor y = x.clone();
-      f(y, g);
-      return y;
-    };
-  };
-  return {
-      {"uniform_", in_place([](Tensor& x, auto& g) { x.uniform_(-1, 3, g); }), complex},
-      {"normal_", in_place([](Tensor& x, auto& g) { x.normal_(1, 2, g); }), complex},
-      {"log_normal_", in_place([](Tensor& x, auto& g) { x.log_normal_(0, 1, g); }), floats},
-      {"exponential_", in_place([](Tensor& x, auto& g) { x.exponential_(2, g); }), floats},
-      {"cauchy_", in_place([](Tensor& x, auto& g) { x.cauchy_(0, 1, g); }), floats},
-      {"geometric_", in_place([](Tensor& x, auto& g) { x.geometric_(0.25, g); }), {at::kFloat, at::kLong, at::kInt}},
-      {"random_", in_place([](Tensor& x, auto& g) { x.random_(g); }), all},
-      {"random_.to", in_place([](Tensor& x, auto& g) { x.random_(2, g); }), all},
-      {"random_.from", in_place([](Tensor& x, auto& g) { x.random_(-100, 100, g); }), {at::kFloat, at::kLong}},
-      {"bernoulli_", in_place([](Tensor& x, auto& g) { x.bernoulli_(0.3, g); }), all},
-      {"bernoulli_.Tensor", in_place([](Tensor& x, auto& g) { x.bernoulli_(x.clone(), g); })},
-      {"bernoulli", [](const Tensor& x, auto& g) { return torch::bernoulli(x, g); }, {at::kFloat, at::kDouble}},
-      {"bernoulli.p", [](const Tensor& x, auto& g) { return torch::bernoulli(x, 0.7, g); }},
-      {"uniform", [](const Tensor& x, auto& g) { return torch::uniform(x, 0, 1, g); }},
-      {"rand_like", [](const Tensor& x, auto& g) { return torch::rand_like(x, g); }, floats},
-      {"randn_like", [](const Tensor& x, auto& g) { return torch::randn_like(x, g); }, floats},
-      {"randint_like", [](const Tensor& x, auto& g) { return torch::randint_like(x, 10, g); }},
-      {"randint_like.low", [](const Tensor& x, auto& g) { return torch::randint_like(x, -10, 10, g); }},
-      {"normal(mean)", [](const Tensor& x, auto& g) { return at::normal(x, 2, g); }},
-      {"normal(std)", [](const Tensor& x, auto& g) { return at::normal(2, x, g); }},
-      {"normal(both)", [](const Tensor& x, auto& g) { return at::normal(x, x, g); }},
-      {"poisson", [](const Tensor& x, auto& g) { return torch::poisson(x * 4, g); }, {at::kFloat, at::kDouble}},
-      {"poisson of large rates", [](const Tensor& x, auto& g) { return torch::poisson(x * 1000 + 10, g); }},
-      {"binomial", [](const Tensor& x, auto& g) { return torch::binomial(torch::full_like(x, 12), x, g); }},
-      {"binomial of many", [](const Tensor& x, auto& g) { return torch::binomial(torch::full_like(x, 1000), x, g); }},
-      {"rrelu", [](const Tensor& x, auto& g) { return torch::rrelu(x - 0.5, 0.1, 0.9, true, g); }},
-  };
-}
-
-// Those that are given no generator, and draw from the current one.
-std::vector<Operator> operators_without_generator() {
-  const std::vector<c10::ScalarType> floats = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
-  return {
-      {"dropout", [](const Tensor& x, auto&) { return torch::dropout(x, 0.4, true); }, floats},
-      {"native_dropout", [](const Tensor& x, auto&) { return std::get<0>(torch::native_dropout(x, 0.4, true)); },
-       floats},
-      {"its mask", [](const Tensor& x, auto&) { return std::get<1>(torch::native_dropout(x, 0.4, true)); }},
-      {"alpha_dropout", [](const Tensor& x, auto&) { return torch::alpha_dropout(x, 0.4, true); }},
-      {"feature_dropout",
-       [](const Tensor& x, auto&) { return x.dim() < 2 ? x : torch::feature_dropout(x, 0.4, true); }},
-      {"feature_alpha_dropout",
-       [](const Tensor& x, auto&) { return x.dim() < 2 ? x : torch::feature_alpha_dropout(x, 0.4, true); }},
-  };
-}
-
-Tensor numbers_in_unit(const Dims& shape, c10::ScalarType dtype) {
-  const int64_t n = numel(shape);
-  const Tensor x = (torch::arange(n, torch::kDouble) * 0.61803398875).remainder(0.98) + 0.01;
-  return x.view(shape).to(dtype);
-}
-
-// Bits, so that NaN is NaN and -0 is not 0.
-bool same_bits(const Tensor& a, const Tensor& b) {
-  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
-  if (a.numel() == 0) return true;
-  return a.contiguous().view({-1}).view(at::kByte).equal(b.contiguous().view({-1}).view(at::kByte));
-}
 
 // What the operator gives for a plain tensor: the reference. Without a generator argument, plain dropout is torch's
 // own, so that it is taken from a mesh of one rank.
