@@ -3,6 +3,9 @@
 sherd_test(transports_test LABEL conformance LINK sherd
   SOURCES conformance/c10d_test.cpp conformance/collectives_test.cpp conformance/groups_test.cpp
           conformance/transports.cpp)
+# A program of its own: which host a rank is on is read once in a process, and must not have been read before the fork.
+sherd_test(hosts_test LABEL conformance LINK sherd
+  SOURCES conformance/c10d_test.cpp conformance/collectives_test.cpp conformance/groups_test.cpp conformance/hosts.cpp)
 sherd_test(huge_message_test LABEL conformance LINK sherd SOURCES conformance/huge_test.cpp)
 
 sherd_test(comm_errors_test LABEL error LINK sherd
@@ -49,5 +52,5 @@ if(SHERD_MPI)
 endif()
 
 sherd_test(comm_test LABEL unit LINK sherd
-  SOURCES unit/comm/backend_config_test.cpp unit/comm/device_mesh_test.cpp unit/comm/recorder_test.cpp
-          unit/comm/reduce_test.cpp unit/comm/shm_test.cpp unit/comm/world_test.cpp)
+  SOURCES unit/comm/backend_config_test.cpp unit/comm/call_shape_test.cpp unit/comm/device_mesh_test.cpp
+          unit/comm/hierarchical_test.cpp unit/comm/recorder_test.cpp unit/comm/reduce_test.cpp unit/comm/shm_test.cpp unit/comm/world_test.cpp)

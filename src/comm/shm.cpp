@@ -80,12 +80,6 @@ size_t slot(const ShmHub& hub, int from, int to) {
 
 size_t slot_bytes(const ShmHub& hub, int slots) { return hub.room() / static_cast<size_t>(slots) / kLine * kLine; }
 
-bool contiguous(const Call& call) {
-  const auto is = [](const at::Tensor& tensor) { return tensor.is_contiguous(); };
-  return std::all_of(call.inputs.begin(), call.inputs.end(), is) &&
-         std::all_of(call.outputs.begin(), call.outputs.end(), is);
-}
-
 }  // namespace
 
 ShmBackend::ShmBackend(std::shared_ptr<ShmHub> hub)
@@ -105,27 +99,9 @@ void ShmBackend::shutdown() { hub_->leave(""); }
 
 void ShmBackend::run(const Call& call) {
   check_blocks_per_rank(call, hub_->members().ranks);
-  for (const auto* tensors : {&call.inputs, &call.outputs}) {
-    for (const at::Tensor& tensor : *tensors) {
-      if (tensor.device().is_cpu()) continue;
-      throw_value_error(ErrorText(name_of(call.kind), "shared memory is for tensors on the CPU")
-                            .fact("device", tensor.device().str())
-                            .help("tensor.cpu(), or a group with a backend for the device: \"cpu:shm,cuda:nccl\""));
-    }
-  }
+  check_on_cpu(call);
   try {
-    if (contiguous(call)) return move(call);
-    Call dense = call;
-    for (at::Tensor& tensor : dense.inputs) tensor = tensor.contiguous();
-    for (at::Tensor& tensor : dense.outputs) tensor = tensor.contiguous();
-    // What is reduced or broadcast is input and output in one.
-    if (!call.inputs.empty() && !call.outputs.empty() && call.inputs.front().is_same(call.outputs.front())) {
-      dense.inputs = dense.outputs;
-    }
-    move(dense);
-    for (size_t i = 0; i < call.outputs.size(); ++i) {
-      if (!call.outputs[i].is_same(dense.outputs[i])) call.outputs[i].copy_(dense.outputs[i]);
-    }
+    with_contiguous(call, [&](const Call& dense) { move(dense); });
   } catch (const c10::DistBackendError&) {
     throw;
   } catch (const std::exception& error) {  // no memory, say: the others must not wait for this rank
