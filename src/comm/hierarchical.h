@@ -7,6 +7,7 @@
 
 #include "comm/call_shape.h"
 #include "comm/host.h"
+#include "comm/host_talk.h"
 #include "comm/sync_backend.h"
 
 namespace sherd::detail {
@@ -39,9 +40,6 @@ class HierarchicalBackend final : public SyncBackend {
   std::function<void()> start_receive(const at::Tensor& tensor, int from, int tag) override;
 
  private:
-  class Inside;
-  class Messages;
-
   /// Ranks of another host, one for each rank of this host that has something to do with it, in their order.
   using Wave = std::vector<int>;
 
@@ -66,10 +64,14 @@ class HierarchicalBackend final : public SyncBackend {
   /// The rank of another host that deals with what concerns `member` there.
   int partner(size_t other_host, int member) const;
   std::vector<Wave> waves() const;
-  Inside inside() const;
+  InsideHost inside() const;
   c10d::Backend& between() const;
+  /// Hosts begin with different ones, so that they do not all talk to one host at once.
   template <class F>
-  void for_each_other_host(F&& f) const;
+  void for_each_other_host(F&& f) const {
+    const size_t hosts = parts_.hosts.size();
+    for (size_t i = 1; i < hosts; ++i) f((static_cast<size_t>(host_) + i) % hosts);
+  }
 
   HierarchicalParts parts_;
   int host_;

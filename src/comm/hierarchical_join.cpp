@@ -27,7 +27,7 @@ c10::intrusive_ptr<c10d::Backend> make_hierarchical(const Meeting& meeting, cons
   // Gloo, which stands in where memory cannot be shared, knows neither every dtype nor every reduction.
   const bool ready = dynamic_cast<SyncBackend*>(own.get()) != nullptr;
   const std::vector<std::string> all = exchange(meeting, "inside", ready ? "ready" : "not ready");
-  const auto between = make_gloo(meeting);
+  auto between = make_gloo(meeting);
   if (std::any_of(all.begin(), all.end(), [](const std::string& text) { return text != "ready"; })) return between;
   return c10::make_intrusive<HierarchicalBackend>(
       meeting.rank, HierarchicalParts{.hosts = hosts, .ranks = meeting.ranks, .inside = own, .between = between});
