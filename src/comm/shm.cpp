@@ -1,14 +1,11 @@
 #include "comm/shm.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "comm/call_shape.h"
 #include "comm/errors.h"
-#include "comm/reduce.h"
+#include "comm/reducer.h"
 
 namespace sherd::detail {
 namespace {
@@ -37,35 +34,6 @@ size_t rounds_for(size_t bytes, size_t step) { return std::max<size_t>(1, (bytes
 const at::Tensor& representative(const Call& call) {
   return call.inputs.empty() ? call.outputs.front() : call.inputs.front();
 }
-
-// Reduces pieces of plain memory.
-class Reducer {
- public:
-  Reducer(const at::Tensor& like, ReduceOp op, int ranks)
-      : dtype_(like.scalar_type()),
-        op_(op),
-        element_(like.element_size()),
-        loop_(reduce_loop(dtype_, op)),
-        parts_(static_cast<size_t>(ranks)) {}
-  const void*& part(int rank) { return parts_[static_cast<size_t>(rank)]; }
-  void into(std::byte* out, size_t bytes) const {
-    if (loop_ != nullptr) return loop_(out, parts_.data(), parts_.size(), bytes / element_);
-    const auto tensor = [&](const void* data) {
-      return at::from_blob(const_cast<void*>(data), {static_cast<int64_t>(bytes / element_)},
-                           at::TensorOptions(dtype_));
-    };
-    std::vector<at::Tensor> tensors;
-    for (const void* part : parts_) tensors.push_back(tensor(part));
-    reduce_into(tensor(out), tensors, op_);
-  }
-
- private:
-  c10::ScalarType dtype_;
-  ReduceOp op_;
-  size_t element_;
-  ReduceLoop loop_;
-  std::vector<const void*> parts_;
-};
 
 // Ranks read in different orders, so that they do not all read one rank's memory at once.
 template <class F>
