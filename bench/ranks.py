@@ -1,9 +1,54 @@
 """Benchmarks whose ranks are processes: running them beside Python's, and the best of several runs."""
 
+import argparse
 import json
 import os
+import pathlib
 import subprocess
 import sys
+
+
+def options_of(description, sizes):
+    """The command line of a benchmark; `sizes` are those it measures unless told."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--ranks", default="2,4")
+    parser.add_argument("--sizes", default=sizes)
+    parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=0.2, help="for each case and side")
+    parser.add_argument("--check", action="store_true", help="exit code 1 where a goal is missed")
+    return parser.parse_args()
+
+
+def run_sides(name, options, python_ranks):
+    """What bench_<name> prints with its ranks as processes and as threads, and what `python_ranks` does: three lists of
+    tables, one for each number of ranks and run."""
+    program = options.build / "bench" / f"bench_{name}"
+    settings = ["--sizes", options.sizes, "--seconds", options.seconds]
+    processes, threads, peers = [], [], []
+    for ranks in options.ranks.split(","):
+        launch = [options.build / "bin" / "sherd", "run", "-n", ranks, "--"]
+        for run in range(options.runs):
+            say(name, f"{ranks} ranks, run {run + 1} of {options.runs}: processes, threads, Python")
+            processes.append(rows_of([*launch, program, *settings]))
+            threads.append(rows_of([program, "--threads", ranks, *settings]))
+            peers.append(rows_of([*launch, sys.executable, python_ranks, options.sizes, options.seconds]))
+    return processes, threads, peers
+
+
+def finish(name, options, rows, missed):
+    """Writes the rows to a file and says which goals were missed."""
+    for line in missed:
+        print(f"missed: {line}")
+    file = options.build / "bench" / f"{name}.json"
+    file.write_text(json.dumps(rows, indent=1) + "\n")
+    say(name, f"wrote {file}")
+    if options.check and missed:
+        sys.exit(1)
+
+
+def say(name, text):
+    print(f"{name}: {text}", file=sys.stderr, flush=True)
 
 
 def rows_of(command):

@@ -8,23 +8,17 @@ and python_s are null where torch cannot do it. `bytes_moved` is what a rank rec
 and does not have, `peak_bytes` the memory that the call takes on rank 0, the result included. `threads_s`: ranks as threads.
 """
 
-import argparse
-import json
 import pathlib
 import sys
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from ranks import best, rows_of, size_text, time_text  # noqa: E402  (stands beside the folders of the benchmarks)
+from ranks import best, finish, options_of, run_sides, size_text, time_text  # noqa: E402  (stands beside the folders of the benchmarks)
 
 # What is to be reached: the least ratio to torch's DTensor, and how much slower uneven may be.
 LEAST = {"S(0) to S(1) 64 MiB 4 ranks": 5, "1000 of 4 KiB, S(0) to S(1) 3 MiB 4 ranks": 20}
 MOST_UNEVEN = 1.1
 KEY = ("case", "bytes", "ranks")
-
-
-def say(text):
-    print(f"redistribute: {text}", file=sys.stderr, flush=True)
 
 
 def misses(rows):
@@ -41,26 +35,9 @@ def misses(rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--ranks", default="2,4")
-    parser.add_argument("--sizes", default="4096,1048576,16777216,67108864,268435456")
-    parser.add_argument("--runs", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=0.2, help="for each case and side")
-    parser.add_argument("--check", action="store_true", help="exit code 1 where a goal is missed")
-    options = parser.parse_args()
-
-    program = options.build / "bench" / "bench_redistribute"
-    settings = ["--sizes", options.sizes, "--seconds", options.seconds]
-    processes, threads, peers = [], [], []
-    for ranks in options.ranks.split(","):
-        launch = [options.build / "bin" / "sherd", "run", "-n", ranks, "--"]
-        for run in range(options.runs):
-            say(f"{ranks} ranks, run {run + 1} of {options.runs}: processes, threads, torch")
-            processes.append(rows_of([*launch, program, *settings]))
-            threads.append(rows_of([program, "--threads", ranks, *settings]))
-            peers.append(rows_of([*launch, sys.executable, HERE / "python_ranks.py", options.sizes, options.seconds]))
-    processes, threads, peers = (best(tables, KEY) for tables in (processes, threads, peers))
+    options = options_of(__doc__, "4096,1048576,16777216,67108864,268435456")
+    sides = run_sides("redistribute", options, HERE / "python_ranks.py")
+    processes, threads, peers = (best(tables, KEY) for tables in sides)
 
     rows = []
     head = f"{'case':<52}{'sherd':>12}{'torch':>12}{'ratio':>8}{'moved':>12}{'needed':>12}{'threads':>12}"
@@ -83,15 +60,7 @@ def main():
             f"{row['bytes_moved']:>12,}{row['bytes_needed']:>12,}{time_text(row['threads_s']):>12}"
         )
     print("times in us per call, bytes per rank")
-    missed = list(misses(rows))
-    for line in missed:
-        print(f"missed: {line}")
-
-    folder = options.build / "bench"
-    (folder / "redistribute.json").write_text(json.dumps(rows, indent=1) + "\n")
-    say(f"wrote {folder / 'redistribute.json'}")
-    if options.check and missed:
-        sys.exit(1)
+    finish("redistribute", options, rows, list(misses(rows)))
 
 
 if __name__ == "__main__":

@@ -13,77 +13,29 @@ its own block included, on all ranks at once. With "_cpu_s" in their names the s
 machine that is busy with other things they say more.
 """
 
-import argparse
-import json
-import os
 import pathlib
-import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+from ranks import best, finish, options_of, run_sides, size_text, time_text  # noqa: E402  (stands beside the folders of the benchmarks)
+
 SMALL = 32 * 1024  # an all_reduce of at most these bytes is made by every rank
 STAGED = 2 * 1024 * 1024  # SHERD_SHM_BYTES
 
-# What is to be reached: the least ratio to Gloo, and the most times that of plain copies.
+# What is to be reached: the least ratio to Gloo, the most times that of plain copies, and how much slower than processes
+# threads may seem on a busy machine.
 LEAST = {("all_reduce", 4096): 10, ("all_gather", 64 << 20): 5, ("all_reduce", 64 << 20): 3, ("all_to_all", 64 << 20): 3}
 MOST_COPIES = 2
-
-
-def say(text):
-    print(f"transport: {text}", file=sys.stderr, flush=True)
-
-
-def rows_of(command):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    words = [str(word) for word in command]
-    result = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
-    if result.returncode != 0:
-        sys.exit(f"transport: failed with {result.returncode}: {' '.join(words)}")
-    line = next(line for line in result.stdout.splitlines() if "[{" in line)
-    return json.loads(line[line.index("[{") :])
-
-
-def best(tables):
-    """The least times of several runs, by case."""
-    found = {}
-    for row in (row for table in tables for row in table):
-        key = (row["collective"], row["bytes"], row["ranks"])
-        kept = found.setdefault(key, dict(row))
-        for name in ("seconds", "copy_seconds", "cpu_seconds", "copy_cpu_seconds"):
-            if name in row:
-                kept[name] = min(kept[name], row[name])
-    return found
-
-
-def size_text(size):
-    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
-
-
-def time_text(seconds):
-    return f"{seconds * 1e6:,.1f}" if seconds < 1e-2 else f"{seconds * 1e6:,.0f}"
+MOST_THREADS = 1.25
+KEY = ("collective", "bytes", "ranks")
+TIMES = ("seconds", "copy_seconds", "cpu_seconds", "copy_cpu_seconds")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--ranks", default="2,4")
-    parser.add_argument("--sizes", default="4096,65536,1048576,16777216,67108864,268435456")
-    parser.add_argument("--runs", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=0.2, help="for each case and side")
-    parser.add_argument("--check", action="store_true", help="exit code 1 where a goal is missed")
-    options = parser.parse_args()
-
-    program = options.build / "bench" / "bench_transport"
-    settings = ["--sizes", options.sizes, "--seconds", options.seconds]
-    shm, threads, peers = [], [], []
-    for ranks in options.ranks.split(","):
-        launch = [options.build / "bin" / "sherd", "run", "-n", ranks, "--"]
-        for run in range(options.runs):
-            say(f"{ranks} ranks, run {run + 1} of {options.runs}: shm, threads, gloo")
-            shm.append(rows_of([*launch, program, *settings]))
-            threads.append(rows_of([program, "--threads", ranks, *settings]))
-            peers.append(rows_of([*launch, sys.executable, HERE / "python_ranks.py", options.sizes, options.seconds]))
-    shm, threads, peers = best(shm), best(threads), best(peers)
+    options = options_of(__doc__, "4096,65536,1048576,16777216,67108864,268435456")
+    sides = run_sides("transport", options, HERE / "python_ranks.py")
+    shm, threads, peers = (best(tables, KEY, TIMES) for tables in sides)
 
     rows = []
     head = f"{'case':<34}{'sherd':>11}{'gloo':>12}{'ratio':>8}{'copies':>11}{'of them':>9}{'threads':>11}{'cpu':>11}{'gloo cpu':>12}{'copies cpu':>12}"
@@ -115,19 +67,14 @@ def main():
             f"{case:<34}{times[0]:>11}{times[1]:>12}{python / sherd:>8.1f}{times[2]:>11}{sherd / copy:>9.2f}{times[3]:>11}"
             f"{times[4]:>11}{times[5]:>12}{times[6]:>12}"
         )
+        if rows[-1]["threads_s"] > MOST_THREADS * sherd:
+            missed.append(f"{case}: threads take {rows[-1]['threads_s'] / sherd:.2f} times as long, to reach 1")
         if python / sherd < LEAST.get((collective, size), 0):
             missed.append(f"{case}: {python / sherd:.1f} times Gloo, to reach {LEAST[collective, size]}")
         if (collective, size) in LEAST and size > SMALL and sherd > MOST_COPIES * copy:
             missed.append(f"{case}: {sherd / copy:.2f} times plain copies, to reach {MOST_COPIES}")
     print("times in us per call")
-    for line in missed:
-        print(f"missed: {line}")
-
-    folder = options.build / "bench"
-    (folder / "transport.json").write_text(json.dumps(rows, indent=1) + "\n")
-    say(f"wrote {folder / 'transport.json'}")
-    if options.check and missed:
-        sys.exit(1)
+    finish("transport", options, rows, missed)
 
 
 if __name__ == "__main__":

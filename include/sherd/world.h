@@ -27,9 +27,9 @@ class WorldState;
 
 struct WorldOptions {
   /// One backend per device type, as torch names them: "cpu:gloo,cuda:nccl", or one name for all. Known: threads,
-  /// shm (processes of one host), gloo, nccl, mpi, fake, and auto, which is shm where all ranks of a group are on one
-  /// host and gloo elsewhere. Empty: threads in spawn(); auto for the CPU and nccl for CUDA in init(). With mpi, for
-  /// tensors of the CPU, the ranks are those that mpirun started, and they find each other through MPI.
+  /// shm (processes of one host), gloo, nccl, mpi, fake, and auto: shm inside a host, gloo between hosts. Empty:
+  /// threads in spawn(); auto for the CPU and nccl for CUDA in init(). With mpi, for tensors of the CPU, the ranks are
+  /// those that mpirun started, and they find each other through MPI.
   std::string backend = {};
   /// How long a collective or a rendezvous waits for a rank. Zero: SHERD_TIMEOUT seconds, or 300.
   std::chrono::milliseconds timeout{0};

@@ -61,6 +61,37 @@ c10::ScalarType dtype_of(const Call& call) {
   return tensors.empty() ? c10::ScalarType::Undefined : tensors.front().scalar_type();
 }
 
+// What must be equal on all ranks.
+int64_t kind_number(const Call& call) {
+  return static_cast<int64_t>(call.kind) | static_cast<int64_t>(call.op) << 8 |
+         static_cast<int64_t>(dtype_of(call)) << 16 | static_cast<int64_t>(call.root) << 32;
+}
+
+// Whether rank `to` says what it takes from rank `from`, and `from` what it gives.
+bool both_say(const Call& call, int from, int to) {
+  switch (call.kind) {
+    case Collective::gather:
+      return to == call.root;
+    case Collective::broadcast:
+    case Collective::scatter:
+      return from == call.root;
+    default:
+      return true;
+  }
+}
+
+// Spreads `numel` elements from one rank to another over 64 bits (the last steps of SplitMix64).
+uint64_t mixed(int from, int to, int64_t numel) {
+  uint64_t x = static_cast<uint64_t>(numel);
+  for (const uint64_t next : {static_cast<uint64_t>(from), static_cast<uint64_t>(to)}) {
+    x += 0x9e3779b97f4a7c15 * (next + 1);
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    x ^= x >> 31;
+  }
+  return x;
+}
+
 std::string fixed(const std::string& text) {
   std::string result = text.substr(0, kTextBytes);
   result.resize(kTextBytes, '\0');
@@ -122,9 +153,7 @@ bool fit_together(const std::vector<const Call*>& calls) {
 }
 
 void write_numbers(const Call& call, int size, int64_t* numbers) {
-  // What must be equal on all ranks.
-  numbers[0] = static_cast<int64_t>(call.kind) | static_cast<int64_t>(call.op) << 8 |
-               static_cast<int64_t>(dtype_of(call)) << 16 | static_cast<int64_t>(call.root) << 32;
+  numbers[0] = kind_number(call);
   for (int i = 0; i < size; ++i) {
     numbers[1 + i] = given(call, i);
     numbers[1 + size + i] = taken(call, i);
@@ -141,6 +170,24 @@ bool fit_together(const int64_t* const* calls, int size) {
     }
   }
   return true;
+}
+
+CallSums sums_of(const Call& call, int rank, int size) {
+  CallSums sums{.kind = kind_number(call)};
+  for (int i = 0; i < size; ++i) {
+    if (both_say(call, rank, i)) sums.gives += mixed(rank, i, given(call, i));
+    if (both_say(call, i, rank)) sums.takes += mixed(i, rank, taken(call, i));
+  }
+  return sums;
+}
+
+bool fit_together(const std::vector<CallSums>& calls) {
+  uint64_t difference = 0;
+  for (const CallSums& call : calls) {
+    if (call.kind != calls.front().kind) return false;
+    difference += call.gives - call.takes;
+  }
+  return difference == 0;
 }
 
 std::string encode(const CallShape& shape) {

@@ -33,6 +33,16 @@ inline size_t numbers_of_call(int size) { return 1 + 2 * static_cast<size_t>(siz
 void write_numbers(const Call& call, int size, int64_t* numbers);
 bool fit_together(const int64_t* const* calls, int size);
 
+/// The same for ranks that learn three numbers of each other, however many they are: calls that do not fit together
+/// have sums that differ, but for a chance of one in 2^64.
+struct CallSums {
+  int64_t kind = 0;    // what must be equal on all ranks
+  uint64_t gives = 0;  // a sum over what the rank gives to whom
+  uint64_t takes = 0;  // a sum over what it takes from whom; those of all ranks add up to the gives of all ranks
+};
+CallSums sums_of(const Call& call, int rank, int size);
+bool fit_together(const std::vector<CallSums>& calls);
+
 /// A fixed number of bytes for a given group size, so that ranks can exchange shapes whatever they call.
 std::string encode(const CallShape& shape);
 CallShape decode(const std::string& bytes, int size);

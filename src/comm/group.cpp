@@ -75,8 +75,11 @@ c10::intrusive_ptr<c10d::Backend> GroupState::make(c10::DeviceType device, const
   if (backend == "mpi") return make_mpi(meeting);
   if (backend == "nccl") return make_nccl(meeting);
   if (backend == "gloo" || device != c10::DeviceType::CPU) return make_gloo(meeting);
-  if (share_a_host(meeting)) return make_shm(meeting);
-  if (backend == "auto") return make_gloo(meeting);
+  const Hosts hosts = hosts_of(meeting);
+  if (hosts.size() == 1) return make_shm(meeting);
+  if (backend == "auto") {
+    return hosts.size() == ranks_.size() ? make_gloo(meeting) : make_hierarchical(meeting, hosts);
+  }
   throw_comm_error(ErrorText(operation, "the ranks of the group are not on one host")
                        .fact("group", name_)
                        .fact("backend", config_.text())

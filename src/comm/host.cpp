@@ -4,6 +4,9 @@
 
 #include <array>
 #include <fstream>
+#include <map>
+
+#include "comm/settings.h"
 
 namespace sherd::detail {
 namespace {
@@ -19,11 +22,26 @@ std::string name_space(const char* kind) {
 }  // namespace
 
 std::string host_key() {
+  if (!settings().host.empty()) return "SHERD_HOST " + settings().host;
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
   return boot + " " + name.data() + " " + name_space("net") + " " + name_space("pid");
+}
+
+Hosts Hosts::of(const std::vector<std::string>& keys) {
+  Hosts hosts;
+  std::map<std::string, int> numbers;
+  for (size_t member = 0; member < keys.size(); ++member) {
+    const int host = numbers.emplace(keys[member], static_cast<int>(hosts.size())).first->second;
+    if (static_cast<size_t>(host) == hosts.size()) hosts.members.emplace_back();
+    auto& beside = hosts.members[static_cast<size_t>(host)];
+    hosts.host_of.push_back(host);
+    hosts.place_of.push_back(static_cast<int>(beside.size()));
+    beside.push_back(static_cast<int>(member));
+  }
+  return hosts;
 }
 
 }  // namespace sherd::detail

@@ -16,6 +16,10 @@ constexpr const char* kFailureKey = "sherd/failed";
 constexpr std::chrono::milliseconds kGrace{2000};
 constexpr std::chrono::milliseconds kPoll{20};
 
+// Why a rank is looking around: its patience came to an end, or a connection.
+constexpr const char* kLate = "late";
+constexpr const char* kClosed = "closed";
+
 std::string end_key(int64_t rank) { return fmt::format("sherd/ended/{}", rank); }
 // Set by a rank that needs the store no more.
 std::string done_key(int64_t rank) { return fmt::format("sherd/done/{}", rank); }
@@ -105,7 +109,8 @@ std::string Link::look_around(const char* operation, const std::vector<int64_t>&
   const auto here_key = [&](int64_t r) { return fmt::format("sherd/broken/{}/{}", group, r); };
   std::vector<int64_t> missing;
   std::vector<int64_t> ended;
-  store->set(here_key(rank), bytes("here"));
+  bool late = !closed_by_peer(cause);
+  store->set(here_key(rank), bytes(late ? kLate : kClosed));
   const auto end = std::chrono::steady_clock::now() + kGrace;
   do {
     // A rank that failed because this group broke is not the reason.
@@ -128,7 +133,12 @@ std::string Link::look_around(const char* operation, const std::vector<int64_t>&
   const auto say = [&](const std::string& problem, const char* help) {
     return ErrorText(operation, problem).fact("group", group).fact("cause", cause).help(help).str();
   };
-  if (!missing.empty() && closed_by_peer(cause)) return say(lost_problem(missing), kLostHelp);
+  // A rank that waited in vain closes its connections, and others learn of that alone.
+  for (const int64_t r : ranks) {
+    if (missing.empty() || late) break;
+    late = store->check({here_key(r)}) && store->get(here_key(r)) == bytes(kLate);
+  }
+  if (!missing.empty() && !late) return say(lost_problem(missing), kLostHelp);
   if (!missing.empty()) return say(missing_problem(missing), kMissingHelp);
   if (!ended.empty()) return say(gone_problem(ended), kDifferentCallsHelp);
   return say("the transport broke", "SHERD_CHECK=1 compares what the ranks call");

@@ -50,6 +50,7 @@ Settings read_all() {
     }
     result.shm_bytes = static_cast<size_t>(bytes);
   }
+  result.host = read("SHERD_HOST");
   result.log = read("SHERD_LOG");
   if (!result.log.empty() && result.log != "info" && result.log != "debug") {
     refuse("SHERD_LOG", result.log, "SHERD_LOG=info");

@@ -15,6 +15,7 @@ struct Settings {
   bool strict = false;                         // SHERD_STRICT
   std::string costs;                           // SHERD_COSTS, as sherd calibrate prints it
   size_t shm_bytes = size_t{2} << 20;          // SHERD_SHM_BYTES, for each rank of a group
+  std::string host;                            // SHERD_HOST: believed instead of host_key()
   std::string log;                             // SHERD_LOG: "", "info", "debug"
 };
 

@@ -1,14 +1,11 @@
 #include "comm/shm.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "comm/call_shape.h"
 #include "comm/errors.h"
-#include "comm/reduce.h"
+#include "comm/reducer.h"
 
 namespace sherd::detail {
 namespace {
@@ -38,35 +35,6 @@ const at::Tensor& representative(const Call& call) {
   return call.inputs.empty() ? call.outputs.front() : call.inputs.front();
 }
 
-// Reduces pieces of plain memory.
-class Reducer {
- public:
-  Reducer(const at::Tensor& like, ReduceOp op, int ranks)
-      : dtype_(like.scalar_type()),
-        op_(op),
-        element_(like.element_size()),
-        loop_(reduce_loop(dtype_, op)),
-        parts_(static_cast<size_t>(ranks)) {}
-  const void*& part(int rank) { return parts_[static_cast<size_t>(rank)]; }
-  void into(std::byte* out, size_t bytes) const {
-    if (loop_ != nullptr) return loop_(out, parts_.data(), parts_.size(), bytes / element_);
-    const auto tensor = [&](const void* data) {
-      return at::from_blob(const_cast<void*>(data), {static_cast<int64_t>(bytes / element_)},
-                           at::TensorOptions(dtype_));
-    };
-    std::vector<at::Tensor> tensors;
-    for (const void* part : parts_) tensors.push_back(tensor(part));
-    reduce_into(tensor(out), tensors, op_);
-  }
-
- private:
-  c10::ScalarType dtype_;
-  ReduceOp op_;
-  size_t element_;
-  ReduceLoop loop_;
-  std::vector<const void*> parts_;
-};
-
 // Ranks read in different orders, so that they do not all read one rank's memory at once.
 template <class F>
 void for_each_other(const ShmHub& hub, F&& f) {
@@ -79,12 +47,6 @@ size_t slot(const ShmHub& hub, int from, int to) {
 }
 
 size_t slot_bytes(const ShmHub& hub, int slots) { return hub.room() / static_cast<size_t>(slots) / kLine * kLine; }
-
-bool contiguous(const Call& call) {
-  const auto is = [](const at::Tensor& tensor) { return tensor.is_contiguous(); };
-  return std::all_of(call.inputs.begin(), call.inputs.end(), is) &&
-         std::all_of(call.outputs.begin(), call.outputs.end(), is);
-}
 
 }  // namespace
 
@@ -105,27 +67,9 @@ void ShmBackend::shutdown() { hub_->leave(""); }
 
 void ShmBackend::run(const Call& call) {
   check_blocks_per_rank(call, hub_->members().ranks);
-  for (const auto* tensors : {&call.inputs, &call.outputs}) {
-    for (const at::Tensor& tensor : *tensors) {
-      if (tensor.device().is_cpu()) continue;
-      throw_value_error(ErrorText(name_of(call.kind), "shared memory is for tensors on the CPU")
-                            .fact("device", tensor.device().str())
-                            .help("tensor.cpu(), or a group with a backend for the device: \"cpu:shm,cuda:nccl\""));
-    }
-  }
+  check_on_cpu(call);
   try {
-    if (contiguous(call)) return move(call);
-    Call dense = call;
-    for (at::Tensor& tensor : dense.inputs) tensor = tensor.contiguous();
-    for (at::Tensor& tensor : dense.outputs) tensor = tensor.contiguous();
-    // What is reduced or broadcast is input and output in one.
-    if (!call.inputs.empty() && !call.outputs.empty() && call.inputs.front().is_same(call.outputs.front())) {
-      dense.inputs = dense.outputs;
-    }
-    move(dense);
-    for (size_t i = 0; i < call.outputs.size(); ++i) {
-      if (!call.outputs[i].is_same(dense.outputs[i])) call.outputs[i].copy_(dense.outputs[i]);
-    }
+    with_contiguous(call, [&](const Call& dense) { move(dense); });
   } catch (const c10::DistBackendError&) {
     throw;
   } catch (const std::exception& error) {  // no memory, say: the others must not wait for this rank

@@ -12,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "comm/errors.h"
+#include "comm/exchange.h"
 #include "comm/host.h"
 #include "comm/local.h"
 #include "comm/rank_list.h"
@@ -27,18 +28,6 @@ namespace {
 using Texts = std::vector<std::string>;
 
 constexpr const char* kReady = "ready";
-
-// What every member says under `topic`, in their order.
-Texts exchange(const Meeting& meeting, const std::string& topic, const std::string& mine) {
-  const auto key = [&](int rank) { return fmt::format("shm/{}/{}", topic, rank); };
-  meeting.store->set(key(meeting.rank), std::vector<uint8_t>(mine.begin(), mine.end()));
-  std::vector<std::string> keys;
-  for (int i = 0; i < meeting.size; ++i) keys.push_back(key(i));
-  meeting.store->wait(keys, meeting.timeout);
-  Texts texts;
-  for (const auto& value : meeting.store->multiGet(keys)) texts.emplace_back(value.begin(), value.end());
-  return texts;
-}
 
 // Which segment is meant: a process and its descriptor, and a number that stands in the segment itself. A descriptor
 // alone could by now be another file, of this job or of another.
@@ -79,10 +68,7 @@ c10::intrusive_ptr<c10d::Backend> fall_back(const Meeting& meeting, const Texts&
 
 }  // namespace
 
-bool share_a_host(const Meeting& meeting) {
-  const Texts hosts = exchange(meeting, "host", host_key());
-  return std::all_of(hosts.begin(), hosts.end(), [&](const std::string& host) { return host == hosts.front(); });
-}
+Hosts hosts_of(const Meeting& meeting) { return Hosts::of(exchange(meeting, "host", host_key())); }
 
 c10::intrusive_ptr<c10d::Backend> make_shm(const Meeting& meeting) {
   const size_t area = settings().shm_bytes;
@@ -127,7 +113,7 @@ c10::intrusive_ptr<c10d::Backend> make_shm(const Meeting& meeting) {
         .rank = meeting.rank, .ranks = meeting.ranks, .timeout = meeting.timeout, .whole_errors = meeting.whole_errors};
     hub = std::make_shared<ShmHub>(std::move(segment), std::move(members), area);
   });
-  const Texts faults = exchange(meeting, "ready", fault.empty() ? kReady : fault);
+  const Texts faults = exchange(meeting, "shm/ready", fault.empty() ? kReady : fault);
   const bool ready = std::all_of(faults.begin(), faults.end(), [](const std::string& text) { return text == kReady; });
   if (!ready) return fall_back(meeting, faults, needed);
   hub->close_descriptor();
@@ -147,7 +133,7 @@ c10::intrusive_ptr<c10d::Backend> make_shared_memory_backend(const SharedMemoryO
     for (int i = 0; i < options.size; ++i) meeting.ranks.push_back(i);
   }
   if (options.size == 1) return c10::make_intrusive<detail::LocalBackend>(0, 1);
-  if (detail::share_a_host(meeting)) return detail::make_shm(meeting);
+  if (detail::hosts_of(meeting).size() == 1) return detail::make_shm(meeting);
   detail::throw_comm_error(ErrorText("shm", "the ranks of the group are not on one host")
                                .fact("group", "ranks " + detail::rank_list(meeting.ranks))
                                .help("torch.distributed.init_process_group(\"gloo\")"));

@@ -161,10 +161,43 @@ void check_fits(const at::Tensor& message, const at::Tensor& tensor) {
                        .help("receive into a tensor of the sender's dtype and size"));
 }
 
+void check_on_cpu(const Call& call) {
+  for (const auto* tensors : {&call.inputs, &call.outputs}) {
+    for (const at::Tensor& tensor : *tensors) {
+      if (tensor.device().is_cpu()) continue;
+      throw_value_error(ErrorText(name_of(call.kind), "shared memory is for tensors on the CPU")
+                            .fact("device", tensor.device().str())
+                            .help("tensor.cpu(), or a group with a backend for the device: \"cpu:shm,cuda:nccl\""));
+    }
+  }
+}
+
+void with_contiguous(const Call& call, const std::function<void(const Call&)>& f) {
+  const auto is = [](const at::Tensor& tensor) { return tensor.is_contiguous(); };
+  if (std::all_of(call.inputs.begin(), call.inputs.end(), is) &&
+      std::all_of(call.outputs.begin(), call.outputs.end(), is)) {
+    return f(call);
+  }
+  Call dense = call;
+  for (at::Tensor& tensor : dense.inputs) tensor = tensor.contiguous();
+  for (at::Tensor& tensor : dense.outputs) tensor = tensor.contiguous();
+  // What is reduced or broadcast is input and output in one.
+  if (!call.inputs.empty() && !call.outputs.empty() && call.inputs.front().is_same(call.outputs.front())) {
+    dense.inputs = dense.outputs;
+  }
+  f(dense);
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    if (!call.outputs[i].is_same(dense.outputs[i])) call.outputs[i].copy_(dense.outputs[i]);
+  }
+}
+
+bool reduced_in_32_bits(c10::ScalarType dtype, ReduceOp op) {
+  return (dtype == c10::ScalarType::Half || dtype == c10::ScalarType::BFloat16) &&
+         (op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::product);
+}
+
 void reduce_into(const at::Tensor& out, const std::vector<at::Tensor>& parts, ReduceOp op) {
-  const bool narrow_float =
-      out.scalar_type() == c10::ScalarType::Half || out.scalar_type() == c10::ScalarType::BFloat16;
-  const bool widen = narrow_float && (op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::product);
+  const bool widen = reduced_in_32_bits(out.scalar_type(), op);
   const auto plain = [](const at::Tensor& tensor) { return tensor.device().is_cpu() && tensor.is_contiguous(); };
   const ReduceLoop loop = reduce_loop(out.scalar_type(), op);
   if (loop != nullptr && plain(out) && std::all_of(parts.begin(), parts.end(), plain)) {

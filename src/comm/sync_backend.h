@@ -60,6 +60,16 @@ void copy_elements(const at::Tensor& to, const at::Tensor& from);
 /// Throws c10::DistBackendError where a message has another dtype or size than the tensor it is received into.
 void check_fits(const at::Tensor& message, const at::Tensor& tensor);
 
+/// Throws c10::ValueError for a tensor on another device, where data passes through the memory of processes.
+void check_on_cpu(const Call& call);
+
+/// Calls f with this call, or, where some of its tensors are not contiguous, with copies that are; what f leaves in the
+/// outputs is then copied back.
+void with_contiguous(const Call& call, const std::function<void(const Call&)>& f);
+
+/// True where a reduction is carried out in 32 bits and rounded once: sums, averages and products of 16-bit floats.
+bool reduced_in_32_bits(c10::ScalarType dtype, ReduceOp op);
+
 /// out = the reduction of `parts` in their order; 16-bit floats are summed in 32 bits.
 void reduce_into(const at::Tensor& out, const std::vector<at::Tensor>& parts, ReduceOp op);
 

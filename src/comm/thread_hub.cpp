@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <limits>
 
 #include "comm/call_shape.h"
 #include "comm/errors.h"
@@ -18,87 +20,168 @@ at::Tensor representative(const Call& call) {
   return call.outputs.empty() ? at::Tensor() : call.outputs.front();
 }
 
+constexpr uint64_t kAnyMeeting = std::numeric_limits<uint64_t>::max();
+
+// Up to this many bytes of a rank are copied: cheaper than a second meeting, after which the tensors may change. Of
+// what every rank reduces as a whole, fewer.
+constexpr size_t kStaged = size_t{128} * 1024;
+constexpr size_t kStagedToReduce = size_t{32} * 1024;
+
+bool can_be_staged(const Call& call) {
+  size_t bytes = 0;
+  const auto plain = [&](const at::Tensor& tensor) { return tensor.device().is_cpu() && tensor.is_contiguous(); };
+  for (const at::Tensor& tensor : call.inputs) {
+    if (!plain(tensor)) return false;
+    bytes += tensor.nbytes();
+  }
+  const bool whole = call.kind == Collective::all_reduce || call.kind == Collective::reduce;
+  return bytes <= (whole ? kStagedToReduce : kStaged) && std::all_of(call.outputs.begin(), call.outputs.end(), plain);
+}
+
+bool gives_blocks(Collective kind) {
+  return kind == Collective::all_to_all || kind == Collective::scatter || kind == Collective::reduce_scatter;
+}
+
 }  // namespace
 
 ThreadHub::ThreadHub(std::vector<int64_t> ranks, std::chrono::milliseconds timeout)
     : ranks_(std::move(ranks)),
       timeout_(timeout),
       patience_(Patience::of(static_cast<int>(ranks_.size()))),
-      slots_(ranks_.size()) {}
+      slots_(ranks_.size()) {
+  for (Slot& slot : slots_) {
+    for (Record& record : slot.records) record.numbers.resize(numbers_of_call(size()));
+  }
+}
 
-void ThreadHub::meet(int rank, const Call& call) {
+// The one for this rank's coming meeting, which then is the first of a call.
+ThreadHub::Record& ThreadHub::new_record(int rank) {
+  Slot& slot = slots_[static_cast<size_t>(rank)];
+  slot.first = slot.arrived.load(std::memory_order_relaxed) + 1;
+  return slot.records[slot.first % 2];
+}
+
+bool ThreadHub::meet(int rank, const Call& call) {
   check_blocks_per_rank(call, ranks_);
-  std::unique_lock lock(mutex_);
   check_open(call.kind);
-  slots_[static_cast<size_t>(rank)].call = call;
-  arrive(lock, rank, true);
+  Record& mine = new_record(rank);
+  write_numbers(call, size(), mine.numbers.data());
+  mine.staged = can_be_staged(call);
+  if (mine.staged) {
+    if (call.kind != Collective::broadcast || call.root == rank) stage(call, mine);
+  } else {
+    mine.call = call;
+  }
+  arrive(rank, call);
+  std::vector<const int64_t*> numbers;
+  numbers.reserve(slots_.size());
+  size_t staged = 0;
+  for (int i = 0; i < size(); ++i) {
+    numbers.push_back(record(rank, i).numbers.data());
+    staged += record(rank, i).staged ? 1 : 0;
+  }
+  if (!fit_together(numbers.data(), size())) tell_apart(rank, call);
+  if (staged == slots_.size()) return true;
+  if (staged > 0) publish(rank, call);  // some gave copies, others their tensors
+  return false;
+}
+
+void ThreadHub::stage(const Call& call, Record& record) {
+  record.blocks = gives_blocks(call.kind);
+  record.element = call.inputs.empty() ? 1 : call.inputs.front().element_size();
+  size_t bytes = 0;
+  for (const at::Tensor& tensor : call.inputs) bytes += tensor.nbytes();
+  if (record.bytes.size() < bytes) record.bytes.resize(bytes);
+  std::byte* to = record.bytes.data();
+  for (const at::Tensor& tensor : call.inputs) {
+    if (tensor.numel() > 0) std::memcpy(to, tensor.const_data_ptr(), tensor.nbytes());
+    to += tensor.nbytes();
+  }
+}
+
+const std::byte* ThreadHub::staged(int reader, int from) const {
+  const Record& given = record(reader, from);
+  int64_t before = 0;
+  for (int i = 0; given.blocks && i < reader; ++i) before += given.numbers[1 + static_cast<size_t>(i)];
+  return given.bytes.data() + static_cast<size_t>(before) * given.element;
+}
+
+// A meeting in which every rank shows its call itself.
+void ThreadHub::publish(int rank, const Call& call) {
+  new_record(rank).call = call;
+  arrive(rank, call);
 }
 
 void ThreadHub::meet_again(int rank) {
-  std::unique_lock lock(mutex_);
-  check_open(call(rank).kind);
-  arrive(lock, rank, false);
+  const Call& mine = call(rank, rank);
+  check_open(mine.kind);
+  arrive(rank, mine);
 }
 
 void ThreadHub::part(int rank) {
-  std::unique_lock lock(mutex_);
-  Slot& slot = slots_[static_cast<size_t>(rank)];
-  check_open(slot.call.kind);
-  arrive(lock, rank, false);
-  slot.call = Call();
+  const Call& mine = call(rank, rank);
+  check_open(mine.kind);
+  arrive(rank, mine);
+  for (Record& record : slots_[static_cast<size_t>(rank)].records) record.call = Call();
 }
 
 void ThreadHub::check_open(Collective kind) const {
-  if (failure_) throw_failure(name_of(kind));
+  if (broken_.load(std::memory_order_acquire)) throw_failure(name_of(kind));
 }
 
-void ThreadHub::arrive(std::unique_lock<std::mutex>& lock, int rank, bool new_calls) {
+bool ThreadHub::all_came(uint64_t meeting) const {
+  return std::all_of(slots_.begin(), slots_.end(),
+                     [&](const Slot& slot) { return slot.arrived.load(std::memory_order_seq_cst) >= meeting; });
+}
+
+void ThreadHub::arrive(int rank, const Call& call) {
   Slot& slot = slots_[static_cast<size_t>(rank)];
-  const at::Tensor tensor = representative(slot.call);
-  if (tensor.defined()) slot.mark = DeviceMark(tensor);
-  slot.here = true;
-  if (++arrived_ == slots_.size()) {
-    arrived_ = 0;
-    ++meeting_;
-    ++news_;
-    for (Slot& other : slots_) other.here = false;
-    if (new_calls) {
-      if (auto failure = disagreement()) break_up(std::move(*failure));
-    }
+  const uint64_t meeting = slot.arrived.load(std::memory_order_relaxed) + 1;
+  const at::Tensor tensor = representative(call);
+  const bool on_device = tensor.defined() && !tensor.device().is_cpu();
+  if (on_device) slot.records[meeting % 2].mark = DeviceMark(tensor);
+  slot.arrived.store(meeting, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) > 0) {
+    const std::lock_guard lock(mutex_);
     changed_.notify_all();
-  } else {
-    if (auto failure = gone()) break_up(std::move(*failure));
-    const uint64_t mine = meeting_;
-    const uint64_t old_news = news_;
-    if (!failure_) {
-      lock.unlock();
-      poll(patience_, [&] { return news_ != old_news; });
-      lock.lock();
-    }
-    const bool over = changed_.wait_for(lock, timeout_, [&] { return meeting_ != mine || failure_; });
-    if (!over) {
-      std::vector<int64_t> missing;
-      for (size_t i = 0; i < slots_.size(); ++i) {
-        if (!slots_[i].here) missing.push_back(ranks_[i]);
-      }
-      break_up(late(missing));
-    }
-    // A meeting that took place is good even if a rank failed right after it.
-    if (failure_ && meeting_ == mine) throw_failure(name_of(slot.call.kind));
   }
-  if (failure_ && failure_->spoils_last_meeting) throw_failure(name_of(slot.call.kind));
-  if (!tensor.defined() || tensor.device().is_cpu()) return;
-  for (const Slot& other : slots_) other.mark.wait();
+  // A meeting that took place is good even if a rank failed right after it.
+  if (!poll(patience_, [&] { return all_came(meeting) || broken_.load(std::memory_order_relaxed); }) ||
+      !all_came(meeting)) {
+    sleep_until_all_came(meeting, name_of(call.kind));
+  }
+  if (!on_device) return;
+  for (const Slot& other : slots_) other.records[meeting % 2].mark.wait();
 }
 
-std::optional<ThreadHub::Failure> ThreadHub::disagreement() const {
-  std::vector<const Call*> calls;
-  calls.reserve(slots_.size());
-  for (const Slot& slot : slots_) calls.push_back(&slot.call);
-  if (fit_together(calls)) return std::nullopt;
+void ThreadHub::sleep_until_all_came(uint64_t meeting, const char* operation) {
+  std::unique_lock lock(mutex_);
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  const bool over =
+      changed_.wait_for(lock, timeout_, [&] { return all_came(meeting) || failure_ || gone(meeting).has_value(); });
+  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+  if (all_came(meeting)) return;
+  if (over && !failure_) break_up(*gone(meeting));
+  if (!over) {
+    std::vector<int64_t> missing;
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      if (slots_[i].arrived.load(std::memory_order_seq_cst) < meeting) missing.push_back(ranks_[i]);
+    }
+    break_up(late(missing));
+  }
+  throw_failure(operation);
+}
+
+// Every rank has found that the calls differ.
+void ThreadHub::tell_apart(int rank, const Call& call) {
+  publish(rank, call);
   std::vector<CallShape> shapes;
-  for (const Call* call : calls) shapes.push_back(shape_of(*call, size()));
-  return Failure{kDifferentCalls, calls_by_rank(ranks_, shapes), kDifferentCallsHelp, true};
+  for (int i = 0; i < size(); ++i) shapes.push_back(shape_of(this->call(rank, i), size()));
+  {
+    const std::lock_guard lock(mutex_);
+    break_up({kDifferentCalls, calls_by_rank(ranks_, shapes), kDifferentCallsHelp});
+  }
+  throw_failure(name_of(call.kind));
 }
 
 ThreadHub::Failure ThreadHub::late(const std::vector<int64_t>& missing) const {
@@ -107,10 +190,11 @@ ThreadHub::Failure ThreadHub::late(const std::vector<int64_t>& missing) const {
                  kMissingHelp};
 }
 
-std::optional<ThreadHub::Failure> ThreadHub::gone() const {
+// What is wrong where a rank has left that has not come to the meeting.
+std::optional<ThreadHub::Failure> ThreadHub::gone(uint64_t meeting) const {
   std::vector<int64_t> ranks;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].gone) ranks.push_back(ranks_[i]);
+    if (slots_[i].gone && slots_[i].arrived < meeting) ranks.push_back(ranks_[i]);
   }
   if (ranks.empty()) return std::nullopt;
   return Failure{gone_problem(ranks), {{"group", "ranks " + rank_list(ranks_)}}, kDifferentCallsHelp};
@@ -121,14 +205,13 @@ void ThreadHub::leave(int64_t world_rank) {
   const auto place = std::find(ranks_.begin(), ranks_.end(), world_rank);
   if (place == ranks_.end()) return;
   slots_[static_cast<size_t>(place - ranks_.begin())].gone = true;
-  if (arrived_ > 0) break_up(*gone());
-  changed_.notify_all();
+  changed_.notify_all();  // those who wait for it
 }
 
 void ThreadHub::break_up(Failure failure) {
   if (failure_) return;
   failure_ = std::move(failure);
-  ++news_;
+  broken_.store(true, std::memory_order_release);
   changed_.notify_all();
 }
 
@@ -161,7 +244,7 @@ at::Tensor ThreadHub::take(int from, int to, int tag, uint64_t turn) {
       changed_.wait_for(lock, timeout_, [&] { return box.waiting.count(turn) > 0 || failure_ || sender.gone; });
   const auto message = box.waiting.find(turn);
   if (message == box.waiting.end()) {
-    if (sender.gone) break_up(*gone());
+    if (sender.gone) break_up(*gone(kAnyMeeting));
     if (!over) break_up(late({ranks_[static_cast<size_t>(from)]}));
     throw_failure("receive");
   }

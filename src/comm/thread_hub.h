@@ -2,9 +2,11 @@
 // The place where the rank threads of one group meet. Shared by the ranks' ThreadsBackends; all methods may be called
 // from any thread.
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -26,14 +28,18 @@ class ThreadHub {
   ThreadHub(std::vector<int64_t> ranks, std::chrono::milliseconds timeout);
 
   /// Publishes this rank's call and returns when every rank has published its own. They are checked against each
-  /// other: on a difference every rank throws. Calls stay readable until the next meeting.
-  void meet(int rank, const Call& call);
+  /// other: on a difference every rank throws. True where what every rank gives is small and on the CPU: then copies of
+  /// it are in staged(), and the call needs no other meeting. Otherwise the tensors themselves are in call(), and the
+  /// ranks meet again in part().
+  bool meet(int rank, const Call& call);
   /// A further meeting within the same call.
   void meet_again(int rank);
   /// The last meeting of a call; what this rank published is let go.
   void part(int rank);
-  /// What a rank published. Only between meetings.
-  const Call& call(int rank) const { return slots_[static_cast<size_t>(rank)].call; }
+  /// What `rank` published, for `reader`. Until the reader's next meeting.
+  const Call& call(int reader, int rank) const { return record(reader, rank).call; }
+  /// What `from` gives to `reader`, in a call that it gives the same to all or one block to each.
+  const std::byte* staged(int reader, int from) const;
 
   /// A copy of `tensor` waits in a mailbox until the other side takes it.
   void post(int from, int to, int tag, const at::Tensor& tensor);
@@ -50,17 +56,28 @@ class ThreadHub {
   int size() const { return static_cast<int>(ranks_.size()); }
 
  private:
-  struct Slot {
-    Call call;        // a copy, so that the tensors outlive a rank that fails in the middle; empty between calls
-    DeviceMark mark;  // the work on a GPU that must be over before others read
-    bool here = false;
-    bool gone = false;
+  // What a rank tells the others in one meeting.
+  struct Record {
+    std::vector<int64_t> numbers;  // see write_numbers
+    bool staged = false;
+    std::vector<std::byte> bytes;  // all that it gives, block after block
+    bool blocks = false;           // one for each rank
+    size_t element = 1;            // bytes of one
+    Call call;                     // a copy, so that the tensors outlive a rank that fails in the middle
+    DeviceMark mark;               // the work on a GPU that must be over before others read
+  };
+  // Two records and one number are enough: who comes to meeting k has read what was told in meeting k - 1, so when all
+  // have come to k, the records of k - 1 are free for k + 1.
+  struct alignas(64) Slot {
+    std::atomic<uint64_t> arrived = 0;  // meetings that this rank has come to
+    std::atomic<bool> gone = false;
+    uint64_t first = 0;  // meeting of the call at hand; the rank's own business, like the records until it arrives
+    std::array<Record, 2> records;
   };
   struct Failure {
     std::string problem;  // "rank 2 failed"
     std::vector<std::pair<std::string, std::string>> facts;
     std::string help;
-    bool spoils_last_meeting = false;  // the ranks met, but their calls do not fit
   };
   struct Mailbox {
     uint64_t sent = 0;
@@ -69,12 +86,20 @@ class ThreadHub {
   };
 
   void check_open(Collective kind) const;
-  void arrive(std::unique_lock<std::mutex>& lock, int rank, bool new_calls);
+  const Record& record(int reader, int rank) const {
+    return slots_[static_cast<size_t>(rank)].records[slots_[static_cast<size_t>(reader)].first % 2];
+  }
+  Record& new_record(int rank);
+  bool all_came(uint64_t meeting) const;
+  void arrive(int rank, const Call& call);
+  void sleep_until_all_came(uint64_t meeting, const char* operation);
+  void publish(int rank, const Call& call);
+  static void stage(const Call& call, Record& record);
+  [[noreturn]] void tell_apart(int rank, const Call& call);
   void break_up(Failure failure);
   [[noreturn]] void throw_failure(const char* operation) const;
-  std::optional<Failure> disagreement() const;
   Failure late(const std::vector<int64_t>& missing) const;
-  std::optional<Failure> gone() const;
+  std::optional<Failure> gone(uint64_t meeting) const;
 
   const std::vector<int64_t> ranks_;
   const std::chrono::milliseconds timeout_;
@@ -83,11 +108,10 @@ class ThreadHub {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::atomic<uint64_t> news_ = 0;  // changes with meeting_ and failure_, for those who poll without the mutex
+  std::atomic<int> sleepers_ = 0;  // who wait for changed_, and not only poll
   std::vector<Slot> slots_;
-  size_t arrived_ = 0;
-  uint64_t meeting_ = 0;
-  std::optional<Failure> failure_;
+  std::optional<Failure> failure_;                     // set once
+  std::atomic<bool> broken_ = false;                   // it is set
   std::map<std::tuple<int, int, int>, Mailbox> mail_;  // by sender, receiver and tag
 };
 

@@ -22,6 +22,7 @@ class ThreadsBackend final : public SyncBackend {
 
  private:
   void move(const Call& call);
+  void take(const Call& call);
   void all_reduce(const Call& call);
   std::vector<at::Tensor> inputs_of_all(size_t block) const;
 

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/host.h"
+
 namespace c10d {
 class Backend;
 class Store;
@@ -28,10 +30,12 @@ struct Meeting {
 
 c10::intrusive_ptr<c10d::Backend> make_gloo(const Meeting& meeting);
 
-/// Whether all members are on one host, as host.h understands it. Called by all of them.
-bool share_a_host(const Meeting& meeting);
+/// On which hosts the members are. Called by all of them.
+Hosts hosts_of(const Meeting& meeting);
 /// Shared memory, for members on one host; Gloo, with a warning, where there is too little memory to share.
 c10::intrusive_ptr<c10d::Backend> make_shm(const Meeting& meeting);
+/// Shared memory inside hosts and Gloo between them; Gloo alone where some host has too little memory to share.
+c10::intrusive_ptr<c10d::Backend> make_hierarchical(const Meeting& meeting, const Hosts& hosts);
 
 bool nccl_is_available();
 c10::intrusive_ptr<c10d::Backend> make_nccl(const Meeting& meeting);

@@ -453,6 +453,33 @@ TEST_P(TransportTest, LargeMessagesPassWhole) {
   });
 }
 
+// Transports treat small and large tensors differently; ranks may have one of each in one call.
+TEST_P(TransportTest, BlocksMayBeSmallForSomeRanksAndLargeForOthers) {
+  run([&](Rank& rank) {
+    const int me = rank.group.rank();
+    Numels numels(static_cast<size_t>(ranks()), 3);
+    numels.back() = 100'003;
+    const int64_t mine = numels[static_cast<size_t>(me)];
+    for (int round = 0; round < 3; ++round) {
+      const at::Tensor all = empty_like(sum(numels), at::kInt, rank);
+      const at::Tensor in = at::full({mine}, me + round, rank.options.dtype(at::kInt));
+      all_gather_uneven(rank.group, all, in, numels).wait();
+      in.fill_(-1);  // what was given may change once the call is over
+      for (int i = 0; i < ranks(); ++i) {
+        EXPECT_TRUE(at::all(block(all, numels, i) == i + round).item<bool>()) << i;
+      }
+      const at::Tensor out = empty_like(mine, at::kInt, rank);
+      reduce_scatter(rank.group, out, all, ReduceOp::sum, numels).wait();
+      EXPECT_TRUE(at::all(out == ranks() * (me + round)).item<bool>());
+      // Everybody gives the last rank much and the others little.
+      const Numels takes(static_cast<size_t>(ranks()), mine);
+      const at::Tensor exchanged = empty_like(mine * ranks(), at::kInt, rank);
+      all_to_all(rank.group, exchanged, all, takes, numels).wait();
+      EXPECT_TRUE(at::all(exchanged == me + round).item<bool>());
+    }
+  });
+}
+
 TEST_P(TransportTest, ManyCallsInARowKeepTheirOrder) {
   run([&](Rank& rank) {
     const int me = rank.group.rank();

@@ -30,9 +30,11 @@ inline int run_forked_rank(const std::filesystem::path& file, int rank, int n, c
   return ::testing::Test::HasFailure() ? 1 : 0;
 }
 
-/// A world of n forks of this process; a rank that fails ends with its output, and the test fails.
-inline std::function<void(int, const RankBody&)> over_processes(const WorldOptions& options) {
-  return [options](int n, const RankBody& body) {
+/// A world of n forks of this process; a rank that fails ends with its output, and the test fails. `prepare` is called
+/// in each of them first, with its rank and n.
+inline std::function<void(int, const RankBody&)> over_processes(const WorldOptions& options,
+                                                                const std::function<void(int, int)>& prepare = {}) {
+  return [options, prepare](int n, const RankBody& body) {
     const TempFolder folder;
     std::vector<pid_t> processes;
     for (int rank = 0; rank < n; ++rank) {
@@ -40,6 +42,7 @@ inline std::function<void(int, const RankBody&)> over_processes(const WorldOptio
       const pid_t pid = ::fork();
       if (pid < 0) throw std::runtime_error("fork");
       if (pid == 0) {
+        if (prepare) prepare(rank, n);
         const int code = run_forked_rank(folder.path() / "store", rank, n, body, options);
         std::cout.flush();
         ::_exit(code);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <list>
 #include <memory>
 #include <regex>
@@ -53,12 +54,17 @@ std::string free_port() {
 
 // The ranks of one world, started by hand: nobody ends the others when one fails. Each has 25 s; the exit code of one
 // that hangs is 124.
+struct RanksOptions {
+  std::vector<std::string> variables = {};
+  std::vector<std::string> hosts = {};  // of each rank; empty: all are on this one
+  std::string port = free_port();
+  int first = 0;  // the lowest rank that is started
+};
 class Ranks {
  public:
-  Ranks(int started, int world_size, const std::vector<std::string>& program,
-        const std::vector<std::string>& variables = {}, const std::string& at_port = free_port(), int first = 0)
-      : port(at_port) {
-    for (int rank = first; rank < first + started; ++rank) {
+  Ranks(int started, int world_size, const std::vector<std::string>& program, const RanksOptions& options = {})
+      : port(options.port) {
+    for (int rank = options.first; rank < options.first + started; ++rank) {
       std::vector<std::string> words = {"timeout",
                                         "25",
                                         "env",
@@ -67,18 +73,22 @@ class Ranks {
                                         "MASTER_ADDR=127.0.0.1",
                                         "MASTER_PORT=" + port,
                                         "OMP_NUM_THREADS=1"};
-      words.insert(words.end(), variables.begin(), variables.end());
+      if (!options.hosts.empty()) words.push_back("SHERD_HOST=" + options.hosts[static_cast<size_t>(rank)]);
+      words.insert(words.end(), options.variables.begin(), options.variables.end());
       words.insert(words.end(), program.begin(), program.end());
       commands_.emplace_back(words);
     }
+    const auto start = std::chrono::steady_clock::now();
     for (Command& command : commands_) {
       codes.push_back(command.wait());
       // What the transport said differs from case to case.
       out.push_back(std::regex_replace(command.out(), std::regex("\n  cause: [^\n]+\n"), "\n  cause: ...\n"));
       err.push_back(command.err());
     }
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   std::string port;
+  double seconds = 0;
   std::vector<int> codes;
   std::vector<std::string> out;
   std::vector<std::string> err;
@@ -129,7 +139,7 @@ TEST(ProcessesTest, ARankThatIsKilledInTheMiddleOfACallIsMissedByTheOthers) {
 }
 
 TEST(ProcessesTest, ARankThatIsLateIsNamed) {
-  const Ranks ranks(3, 3, {kFailing, "is late", "1"}, {"SHERD_TIMEOUT=2"});
+  const Ranks ranks(3, 3, {kFailing, "is late", "1"}, {.variables = {"SHERD_TIMEOUT=2"}});
   for (const int rank : {0, 2}) {
     EXPECT_EQ(ranks.codes[static_cast<size_t>(rank)], 3);
     EXPECT_EQ(
@@ -158,6 +168,77 @@ TEST(ProcessesTest, WhereThereIsTooLittleSharedMemoryGlooStandsIn) {
                                    "[0]   help: a larger /dev/shm, or SHERD_SHM_BYTES=65536 for less of it per rank"));
 }
 
+const std::vector<std::string> kTwoHosts = {"a", "a", "b", "b"};
+const std::vector<std::string> kInterleaved = {"a", "b", "a", "b"};
+
+// Whichever host it was on, and whether or not it talked for its host.
+TEST(ProcessesTest, ARankThatIsKilledIsMissedOnEveryHost) {
+  for (const std::string what : {"is killed", "is killed while it calls"}) {
+    for (const int who : {1, 2}) {
+      const Ranks ranks(4, 4, {kFailing, what, std::to_string(who)}, {.hosts = kTwoHosts});
+      for (int rank = 0; rank < 4; ++rank) {
+        const auto i = static_cast<size_t>(rank);
+        EXPECT_EQ(ranks.codes[i], rank == who ? 128 + SIGKILL : 3);
+        EXPECT_LT(ranks.seconds, 15);
+        EXPECT_EQ(ranks.out[i], rank == who ? ""
+                                            : "all_reduce: rank " + std::to_string(who) +
+                                                  " is gone\n"
+                                                  "  group: ranks 0-3\n"
+                                                  "  cause: ...\n"
+                                                  "  help: look at the output of these ranks\n");
+      }
+    }
+  }
+}
+
+TEST(ProcessesTest, ARankThatIsLateIsNamedOnEveryHost) {
+  for (const int who : {2, 3}) {  // the one that talks for its host, and another
+    const Ranks ranks(4, 4, {kFailing, "is late", std::to_string(who)},
+                      {.variables = {"SHERD_TIMEOUT=2"}, .hosts = kTwoHosts});
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank == who) continue;
+      EXPECT_EQ(ranks.codes[static_cast<size_t>(rank)], 3);
+      EXPECT_EQ(
+          ranks.out[static_cast<size_t>(rank)],
+          "all_reduce: rank " + std::to_string(who) +
+              " never came\n"
+              "  group: ranks 0-3\n"
+              "  cause: ...\n"
+              "  help: see what these ranks do instead; SHERD_TIMEOUT=600 waits longer, SHERD_CHECK=1 compares the "
+              "calls\n");
+    }
+  }
+}
+
+TEST(ProcessesTest, ARankThatEndsEarlyIsNamedOnEveryHost) {
+  for (const int who : {0, 1, 2}) {
+    const Ranks ranks(4, 4, {kFailing, "ends early", std::to_string(who)}, {.hosts = kTwoHosts});
+    for (int rank = 0; rank < 4; ++rank) {
+      EXPECT_EQ(ranks.codes[static_cast<size_t>(rank)], rank == who ? 0 : 3);
+      if (rank == who) continue;
+      EXPECT_EQ(ranks.out[static_cast<size_t>(rank)],
+                "all_reduce: rank " + std::to_string(who) +
+                    " has already ended\n"
+                    "  group: ranks 0-3\n"
+                    "  cause: ...\n"
+                    "  help: every rank of a group makes the same calls in the same order\n");
+    }
+  }
+}
+
+TEST(ProcessesTest, EveryCollectiveWorksOnAMeshOverTwoHosts) {
+  for (const auto& hosts : {kTwoHosts, kInterleaved}) {
+    const Ranks ranks(4, 4, {kCollectives}, {.hosts = hosts});
+    EXPECT_THAT(ranks.codes, Each(0)) << ranks.out[0] << ranks.err[0];
+  }
+}
+
+TEST(ProcessesTest, WhereAHostHasTooLittleSharedMemoryGlooStandsInForAll) {
+  const Ranks ranks(4, 4, {kCollectives}, {.variables = {"SHERD_SHM_BYTES=1000000000000"}, .hosts = kTwoHosts});
+  EXPECT_THAT(ranks.codes, Each(0)) << ranks.out[0] << ranks.err[0];
+  EXPECT_THAT(ranks.err[2], ::testing::HasSubstr("shm: too little memory to share"));
+}
+
 TEST(ProcessesTest, TheRankThatKeepsTheStoreIsMissedByTheOthers) {
   const Ranks ranks(3, 3, {kFailing, "is killed", "0"});
   EXPECT_THAT(ranks.codes, ElementsAre(128 + SIGKILL, 3, 3));
@@ -171,9 +252,10 @@ TEST(ProcessesTest, TheRankThatKeepsTheStoreIsMissedByTheOthers) {
 }
 
 TEST(ProcessesTest, AnExceptionThatLeavesMainReachesTheOthers) {
-  for (const int who : {2, 0}) {
+  const std::vector<std::pair<int, std::vector<std::string>>> cases = {{2, {}}, {0, {}}, {2, {"a", "a", "b"}}};
+  for (const auto& [who, hosts] : cases) {
     const std::string name = std::to_string(who);
-    const Ranks ranks(3, 3, {kFailing, "throws uncaught", name});
+    const Ranks ranks(3, 3, {kFailing, "throws uncaught", name}, {.hosts = hosts});
     for (int rank = 0; rank < 3; ++rank) {
       const auto i = static_cast<size_t>(rank);
       if (rank == who) {
@@ -210,7 +292,7 @@ TEST(ProcessesTest, ARankThatEndsEarlyIsNamed) {
 }
 
 TEST(ProcessesTest, RanksThatNeverArriveAreNamed) {
-  const Ranks ranks(2, 4, {kFailing}, {"SHERD_TIMEOUT=4"});
+  const Ranks ranks(2, 4, {kFailing}, {.variables = {"SHERD_TIMEOUT=4"}});
   EXPECT_THAT(ranks.codes, Each(3));
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(ranks.out[static_cast<size_t>(rank)],
@@ -227,7 +309,7 @@ TEST(ProcessesTest, RanksThatNeverArriveAreNamed) {
 }
 
 TEST(ProcessesTest, AMissingRankZeroIsNamed) {
-  const Ranks ranks(1, 2, {kFailing}, {"SHERD_TIMEOUT=1"}, free_port(), /*first=*/1);
+  const Ranks ranks(1, 2, {kFailing}, {.variables = {"SHERD_TIMEOUT=1"}, .first = 1});
   EXPECT_THAT(ranks.codes, Each(3));
   EXPECT_EQ(ranks.out[0],
             "init: rank 0 never came\n"
@@ -240,7 +322,7 @@ TEST(ProcessesTest, AMissingRankZeroIsNamed) {
 }
 
 TEST(ProcessesTest, ComparedCallsNameWhatEachRankCalls) {
-  const Ranks ranks(2, 2, {kFailing, "calls something else", "1"}, {"SHERD_CHECK=1"});
+  const Ranks ranks(2, 2, {kFailing, "calls something else", "1"}, {.variables = {"SHERD_CHECK=1"}});
   EXPECT_THAT(ranks.codes, Each(3));
   const std::string facts =
       "  rank 0: all_reduce(sum) f32[4]\n"
@@ -252,7 +334,7 @@ TEST(ProcessesTest, ComparedCallsNameWhatEachRankCalls) {
 
 TEST(ProcessesTest, ATakenPortIsNamed) {
   const Listener taken;
-  const Ranks ranks(1, 2, {kFailing}, {"SHERD_TIMEOUT=5"}, taken.port());
+  const Ranks ranks(1, 2, {kFailing}, {.variables = {"SHERD_TIMEOUT=5"}, .port = taken.port()});
   EXPECT_THAT(ranks.codes, Each(3));
   EXPECT_EQ(ranks.out[0],
             "init: rank 0 cannot listen at its port\n"
