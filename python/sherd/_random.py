@@ -150,7 +150,7 @@ def randperm(
     >>> import sherd
     >>> with sherd.fake_world(0, 1):
     ...     mesh = sherd.init_device_mesh("cpu", (1,))
-    ...     sorted(sherd.randperm(5, device_mesh=mesh).tolist())
+    ...     sorted(sherd.to_local(sherd.randperm(5, device_mesh=mesh)).tolist())
     [0, 1, 2, 3, 4]
     """
     mesh = mesh_or_current("randperm", device_mesh)

@@ -1,9 +1,9 @@
 #include "comm/host.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <array>
-#include <fstream>
 #include <map>
 
 #include "comm/settings.h"
@@ -21,10 +21,21 @@ std::string name_space(const char* kind) {
 
 }  // namespace
 
+// Not by a stream: where this library carries a libstdc++ of its own beside torch's, the two disagree about locales.
+std::string read_text(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return "";
+  std::string text(4096, '\0');
+  const ssize_t length = ::read(file, text.data(), text.size());
+  ::close(file);
+  text.resize(length < 0 ? 0 : static_cast<size_t>(length));
+  return text;
+}
+
 std::string host_key() {
   if (!settings().host.empty()) return "SHERD_HOST " + settings().host;
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::string boot = read_text("/proc/sys/kernel/random/boot_id");
+  while (!boot.empty() && boot.back() == '\n') boot.pop_back();
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
   return boot + " " + name.data() + " " + name_space("net") + " " + name_space("pid");

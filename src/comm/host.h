@@ -6,6 +6,9 @@
 
 namespace sherd::detail {
 
+/// What a small file of /proc holds; "" where it cannot be read.
+std::string read_text(const std::string& path);
+
 /// Equal on two ranks when and only when they can share memory and see each other's processes: one boot of one machine,
 /// one network namespace, one process namespace. Two containers, or two network namespaces, of a machine are two hosts.
 /// SHERD_HOST, where it is set, is believed instead.

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <random>
-#include <sstream>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "comm/errors.h"
@@ -39,7 +39,11 @@ struct Address {
   std::string text() const { return fmt::format("{} {} {}", pid, descriptor, token); }
   static Address parse(const std::string& text) {
     Address address;
-    std::istringstream(text) >> address.pid >> address.descriptor >> address.token;
+    const char* at = text.data();
+    const char* end = at + text.size();
+    at = std::from_chars(at, end, address.pid).ptr;
+    at = std::from_chars(at == end ? at : at + 1, end, address.descriptor).ptr;
+    std::from_chars(at == end ? at : at + 1, end, address.token);
     return address;
   }
 };

@@ -5,10 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <sstream>
+#include <charconv>
 #include <system_error>
 #include <utility>
+
+#include "comm/host.h"
 
 namespace sherd::detail {
 namespace {
@@ -21,16 +22,19 @@ constexpr const char* kFolder = "/dev/shm";
 
 // The state and the start of a process, of /proc/<pid>/stat; false where there is none.
 bool read_stat(const std::string& process, char& state, uint64_t& start) {
-  std::ifstream file("/proc/" + process + "/stat");
-  std::string text;
-  if (!std::getline(file, text)) return false;
-  std::istringstream words(text.substr(text.rfind(')') + 1));  // the name before it may hold anything
-  std::string word;
-  words >> state;
-  constexpr int kBetween = 18;  // fields 4 to 21
-  for (int i = 0; i < kBetween; ++i) words >> word;
-  words >> start;
-  return !words.fail();
+  const std::string text = read_text("/proc/" + process + "/stat");
+  const size_t name_end = text.rfind(')');  // the name may hold anything
+  if (name_end == std::string::npos) return false;
+  size_t at = name_end + 2;
+  if (at >= text.size()) return false;
+  state = text[at];
+  constexpr int kFields = 19;  // from the state, field 3, to the start, field 22
+  for (int i = 0; i < kFields; ++i) {
+    at = text.find(' ', at);
+    if (at == std::string::npos) return false;
+    ++at;
+  }
+  return std::from_chars(text.data() + at, text.data() + text.size(), start).ec == std::errc();
 }
 
 }  // namespace

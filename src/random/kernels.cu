@@ -37,16 +37,34 @@ struct Work {
   int begin, end;  // those of its numbers that are the row's
 };
 
-__device__ Work work_of(const DevicePositions& positions, int64_t blocks_of_row, int64_t item, int each) {
-  const int64_t row = positions.ndim == 1 ? 0 : item / blocks_of_row;
-  const Row where = row_at(positions, row);
-  const int64_t length = positions.size[positions.ndim - 1];
-  const int64_t block = where.global / each + (item - row * blocks_of_row);
+// One row, as a contiguous part of the global tensor is, spares the arithmetic of finding it.
+template <bool OneRow>
+__device__ __forceinline__ Work work_of(const DevicePositions& positions, int64_t blocks_of_row, int64_t item, int each) {
+  const int last = positions.ndim - 1;
+  const int64_t row = OneRow ? 0 : item / blocks_of_row;
+  const Row where = OneRow ? Row{0, positions.first[last]} : row_at(positions, row);
+  const int64_t block = where.global / each + (OneRow ? item : item - row * blocks_of_row);
   const int64_t before = where.global - block * each;  // numbers of the block in front of the row
-  const int64_t behind = before + length;
+  const int64_t behind = before + positions.size[last];
   return {where.local - before, static_cast<uint64_t>(block), static_cast<int>(before > 0 ? before : 0),
           static_cast<int>(behind < each ? (behind > 0 ? behind : 0) : each)};
 }
+
+// What a number is in memory. Sixteen-bit floats are moved as bits: four at once, which their own types are not.
+template <class T>
+struct Memory {
+  using Type = T;
+};
+template <>
+struct Memory<__half> {
+  using Type = uint16_t;
+};
+template <>
+struct Memory<__nv_bfloat16> {
+  using Type = uint16_t;
+};
+template <class T>
+using InMemory = typename Memory<T>::Type;
 
 template <class T, int Count>
 struct alignas(sizeof(T) * Count) Pack {
@@ -54,11 +72,11 @@ struct alignas(sizeof(T) * Count) Pack {
 };
 
 template <class T, class Number>
-__device__ T stored_as(Number number) {
+__device__ __forceinline__ InMemory<T> stored_as(Number number) {
   if constexpr (std::is_same_v<T, __half>) {
-    return __float2half_rn(static_cast<float>(number));
+    return __half_as_ushort(__float2half_rn(static_cast<float>(number)));
   } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    return __float2bfloat16_rn(static_cast<float>(number));
+    return __bfloat16_as_ushort(__float2bfloat16_rn(static_cast<float>(number)));
   } else if constexpr (std::is_same_v<T, bool>) {
     return number != 0;
   } else {
@@ -66,64 +84,83 @@ __device__ T stored_as(Number number) {
   }
 }
 
+template <class T, class Number>
+__device__ __forceinline__ Number loaded_as(InMemory<T> bits) {
+  if constexpr (std::is_same_v<T, __half>) {
+    return __half2float(__ushort_as_half(bits));
+  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    return __bfloat162float(__ushort_as_bfloat16(bits));
+  } else {
+    return bits;
+  }
+}
+
 template <class T, int Each>
-__device__ void store(T* to, const Work& work, const T* numbers) {
+__device__ __forceinline__ void store(T* to, const Work& work, const T* numbers) {
   using Whole = Pack<T, Each>;
   T* at = to + work.local;
   if (work.begin == 0 && work.end == Each && reinterpret_cast<uintptr_t>(at) % alignof(Whole) == 0) {
     Whole whole;
+#pragma unroll
     for (int i = 0; i < Each; ++i) whole.numbers[i] = numbers[i];
     *reinterpret_cast<Whole*>(at) = whole;
     return;
   }
-  for (int i = work.begin; i < work.end; ++i) at[i] = numbers[i];
+  // Every index is a constant: the numbers stay in registers.
+#pragma unroll
+  for (int i = 0; i < Each; ++i) {
+    if (i >= work.begin && i < work.end) at[i] = numbers[i];
+  }
 }
 
-template <class T, class Make>
-__global__ void fill_kernel(Make make, uint64_t seed, uint64_t offset, DevicePositions positions, int64_t blocks_of_row,
-                            int64_t items, T* out) {
+template <class T, class Make, bool OneRow>
+__global__ void __launch_bounds__(kThreads)
+    fill_kernel(Make make, uint64_t seed, uint64_t offset, DevicePositions positions, int64_t blocks_of_row,
+                int64_t items, InMemory<T>* out) {
   constexpr int each = 4 / Make::kWords;
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t item = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; item < items; item += step) {
-    const Work work = work_of(positions, blocks_of_row, item, each);
+    const Work work = work_of<OneRow>(positions, blocks_of_row, item, each);
     if (work.begin >= work.end) continue;
     const PhiloxBlock block = philox(seed, offset, work.block);
     typename Make::Number numbers[each];
 #pragma unroll
     for (int i = 0; i < each; i += Make::kGroup) make(block.words + i * Make::kWords, numbers + i);
-    T converted[each];
+    InMemory<T> converted[each];
 #pragma unroll
     for (int i = 0; i < each; ++i) converted[i] = stored_as<T>(numbers[i]);
-    store<T, each>(out, work, converted);
+    store<InMemory<T>, each>(out, work, converted);
   }
 }
 
-template <class T, class Number>
-__global__ void drop_kernel(uint32_t last, bool any, Number scale, uint64_t seed, uint64_t offset,
-                            DevicePositions positions, int64_t blocks_of_row, int64_t items, const T* in, T* out,
-                            bool* mask) {
+template <class T, class Number, bool OneRow>
+__global__ void __launch_bounds__(kThreads)
+    drop_kernel(uint32_t last, bool any, Number scale, uint64_t seed, uint64_t offset, DevicePositions positions,
+                int64_t blocks_of_row, int64_t items, const InMemory<T>* in, InMemory<T>* out, bool* mask) {
+  using Stored = InMemory<T>;
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t item = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; item < items; item += step) {
-    const Work work = work_of(positions, blocks_of_row, item, 4);
+    const Work work = work_of<OneRow>(positions, blocks_of_row, item, 4);
     if (work.begin >= work.end) continue;
-    const PhiloxBlock block = philox(seed, offset, work.block);
-    T given[4];
-    const T* from = in + work.local;
-    if (work.begin == 0 && work.end == 4 && reinterpret_cast<uintptr_t>(from) % alignof(Pack<T, 4>) == 0) {
-      const auto whole = *reinterpret_cast<const Pack<T, 4>*>(from);
+    const Stored* from = in + work.local;
+    Stored given[4];
+    if (work.begin == 0 && work.end == 4 && reinterpret_cast<uintptr_t>(from) % alignof(Pack<Stored, 4>) == 0) {
+      const auto whole = *reinterpret_cast<const Pack<Stored, 4>*>(from);
 #pragma unroll
       for (int i = 0; i < 4; ++i) given[i] = whole.numbers[i];
     } else {
-      for (int i = work.begin; i < work.end; ++i) given[i] = from[i];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) given[i] = i >= work.begin && i < work.end ? from[i] : Stored{0};
     }
-    T kept[4];
+    const PhiloxBlock block = philox(seed, offset, work.block);
+    Stored kept[4];
     bool keeps[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       keeps[i] = any && block.words[i] <= last;
-      kept[i] = stored_as<T>(keeps[i] ? static_cast<Number>(given[i]) * scale : Number{0});
+      kept[i] = keeps[i] ? stored_as<T>(loaded_as<T, Number>(given[i]) * scale) : Stored{0};
     }
-    store<T, 4>(out, work, kept);
+    store<Stored, 4>(out, work, kept);
     if (mask != nullptr) store<bool, 4>(mask, work, keeps);
   }
 }
@@ -154,9 +191,15 @@ int64_t rows_of(const DevicePositions& positions) {
 // A row of n elements touches at most this many blocks.
 int64_t blocks_for(int64_t length, int each) { return (length + each - 1) / each + 1; }
 
+// Enough for every multiprocessor to be busy; a thread does several blocks after each other.
 unsigned grid_for(int64_t items) {
+  int device = 0;
+  int processors = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   const int64_t blocks = (items + kThreads - 1) / kThreads;
-  return static_cast<unsigned>(blocks < (1 << 20) ? blocks : (1 << 20));
+  const int64_t most = int64_t{32} * (processors > 0 ? processors : 64);
+  return static_cast<unsigned>(blocks < most ? blocks : most);
 }
 
 template <class T, class Real>
@@ -165,8 +208,9 @@ void fill_as(const Draw& draw, int bits, void* out, const DevicePositions& posit
     using Make = std::decay_t<decltype(make)>;
     const int64_t blocks = blocks_for(positions.size[positions.ndim - 1], 4 / Make::kWords);
     const int64_t items = blocks * rows_of(positions);
-    fill_kernel<T, Make><<<grid_for(items), kThreads, 0, stream>>>(make, draw.seed, draw.offset, positions, blocks, items,
-                                                                   static_cast<T*>(out));
+    const auto kernel = positions.ndim == 1 ? fill_kernel<T, Make, true> : fill_kernel<T, Make, false>;
+    kernel<<<grid_for(items), kThreads, 0, stream>>>(make, draw.seed, draw.offset, positions, blocks, items,
+                                                     static_cast<InMemory<T>*>(out));
   });
 }
 
@@ -177,9 +221,11 @@ void drop_as(const Dropout& dropout, const void* in, void* out, bool* mask, cons
   const auto scale = static_cast<Number>(dropout.p < 1 ? 1 / (1 - dropout.p) : 0);
   const int64_t blocks = blocks_for(positions.size[positions.ndim - 1], 4);
   const int64_t items = blocks * rows_of(positions);
-  drop_kernel<T, Number><<<grid_for(items), kThreads, 0, stream>>>(
-      static_cast<uint32_t>(limit - 1), limit > 0, scale, dropout.seed, dropout.offset, positions, blocks, items,
-      static_cast<const T*>(in), static_cast<T*>(out), mask);
+  const auto kernel = positions.ndim == 1 ? drop_kernel<T, Number, true> : drop_kernel<T, Number, false>;
+  kernel<<<grid_for(items), kThreads, 0, stream>>>(static_cast<uint32_t>(limit - 1), limit > 0, scale, dropout.seed,
+                                                   dropout.offset, positions, blocks, items,
+                                                   static_cast<const InMemory<T>*>(in), static_cast<InMemory<T>*>(out),
+                                                   mask);
 }
 
 }  // namespace

@@ -71,6 +71,15 @@ struct NormalDoubles {
   }
 };
 
+struct ExponentialFloats : OfOneWord {
+  using Number = float;
+  float rate;
+  SHERD_ANYWHERE void operator()(const uint32_t* words, float* out) const {
+    const float x = -logarithm(above_zero(words[0]));
+    out[0] = (x > 0 ? x : 0x1p-26F) / rate;  // 1 stands for what is nearer to it than to the number below
+  }
+};
+
 struct Exponentials : OfTwoWords {
   using Number = double;
   double rate;
@@ -136,7 +145,8 @@ void with_maker(const Draw& draw, int bits, F f) {
       f(NormalDoubles<true>{draw.a, draw.b});
       return;
     case Distribution::exponential:
-      f(Exponentials{{}, draw.a});
+      if constexpr (std::is_same_v<Real, float>) f(ExponentialFloats{{}, a});
+      if constexpr (!std::is_same_v<Real, float>) f(Exponentials{{}, draw.a});
       return;
     case Distribution::cauchy:
       f(Cauchys{{}, draw.a, draw.b});

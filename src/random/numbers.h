@@ -168,12 +168,16 @@ SHERD_ANYWHERE Pair<double> two_normals(uint64_t first, uint64_t second) {
 // [0, range), where 0 stands for 2^64: the high half of word * range.
 SHERD_ANYWHERE uint64_t below(uint64_t word, uint64_t range) {
   if (range == 0) return word;
+#if defined(__CUDA_ARCH__)
+  return __umul64hi(word, range);
+#else
   const uint64_t a = word >> 32;
   const uint64_t b = word & 0xffffffff;
   const uint64_t c = range >> 32;
   const uint64_t d = range & 0xffffffff;
   const uint64_t middle = a * d + ((b * d) >> 32);
   return a * c + (middle >> 32) + ((b * c + (middle & 0xffffffff)) >> 32);
+#endif
 }
 
 // All ones where the word is not above `last`, otherwise 0. As numbers with a sign, which vector instructions compare.

@@ -4,8 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
-#include <sstream>
-
 #include "comm/call.h"
 #include "comm/errors.h"
 #include "sherd/collectives.h"
@@ -35,8 +33,11 @@ std::string to_lines(const std::vector<Box>& boxes) {
 
 std::vector<Box> from_lines(const std::string& text) {
   std::vector<Box> boxes;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) boxes.push_back(parse_box(line));
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    boxes.push_back(parse_box(std::string_view(text).substr(begin, end - begin)));
+    begin = end + 1;
+  }
   return boxes;
 }
 
