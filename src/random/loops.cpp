@@ -5,16 +5,23 @@
 namespace sherd::detail {
 namespace {
 
-// The largest number with the 16 bits of a type that is below `to`.
+// The largest number with the 16 bits of a type that is below `to`: the nearest one, or the one before it.
 template <class Sixteen>
 double below_end(double to) {
-  for (auto number = static_cast<float>(to);; number = nextafterf(number, -INFINITY)) {
-    uint16_t stored = 0;
-    float rounded = 0;
-    Sixteen::store(&number, &stored, 1);
-    Sixteen::load(&stored, &rounded, 1);
-    if (rounded < to || std::isinf(rounded)) return rounded;
+  const auto number = static_cast<float>(to);
+  uint16_t bits = 0;
+  float rounded = 0;
+  Sixteen::store(&number, &bits, 1);
+  Sixteen::load(&bits, &rounded, 1);
+  if (rounded < to) return rounded;
+  constexpr uint16_t kSign = 0x8000;
+  if ((bits & static_cast<uint16_t>(~kSign)) == 0) {
+    bits = kSign | 1;  // below 0 of either sign
+  } else {
+    bits = static_cast<uint16_t>((bits & kSign) != 0 ? bits + 1 : bits - 1);
   }
+  Sixteen::load(&bits, &rounded, 1);
+  return rounded;
 }
 
 }  // namespace

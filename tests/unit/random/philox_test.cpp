@@ -100,6 +100,17 @@ TEST(RandomLoopsTest, VectorLoopsGiveTheSameBits) {
   }
 }
 
+TEST(RandomLoopsTest, TheEndOfARangeIsTheNumberBeforeIt) {
+  EXPECT_EQ(uniform_limit(0, 1, Stored::f16), 1 - 0x1p-11);
+  EXPECT_EQ(uniform_limit(0, 1, Stored::bf16), 1 - 0x1p-8);
+  EXPECT_EQ(uniform_limit(0, 1, Stored::f32), 1 - 0x1p-24);
+  EXPECT_EQ(uniform_limit(0, 1, Stored::f64), 1 - 0x1p-53);
+  EXPECT_EQ(uniform_limit(-2, -1, Stored::bf16), -1 - 0x1p-7);
+  EXPECT_LT(uniform_limit(-1, 0, Stored::f16), 0);
+  EXPECT_EQ(uniform_limit(0, 1.00001, Stored::bf16), 1);  // what is nearest lies below already
+  EXPECT_EQ(uniform_limit(3, 3, Stored::f32), 3);
+}
+
 TEST(RandomLoopsTest, AStretchIsPartOfTheWhole) {
   std::vector<float> all(999);
   const Draw draw{.distribution = Distribution::normal, .seed = 1, .offset = 2};
