@@ -29,6 +29,18 @@ def torchrun_alone() -> None:
     assert not dist.is_initialized()
 
 
+def draws_by_place() -> None:
+    """Processes draw what a plain tensor draws that is given a generator in the same state."""
+    mesh = mesh_of_four()
+    sherd.manual_seed(7)
+    generator = sherd.Generator(7)
+    for placements in ([Shard(0), Shard(1)], [Replicate(), Shard(0)], [Replicate(), Replicate()]):
+        x = sherd.randn(5, 7, device_mesh=mesh, placements=placements)
+        assert sherd.full_tensor(x).equal(torch.randn(5, 7, generator=generator)), placements
+    order = sherd.full_tensor(sherd.randperm(3000, device_mesh=mesh, placements=[Shard(0), Shard(0)]))
+    assert order.equal(torch.randperm(3000, generator=generator))
+
+
 def reuses_process_groups() -> None:
     dist.init_process_group("gloo")
     world = sherd.init()

@@ -309,6 +309,51 @@ class Values(unittest.TestCase):
         self.assertEqual(sherd.spawn(4, run)[2], (6.0, [0.0, 1.0, 2.0, 3.0], ["0", "1", "2", "3"], 12))
 
 
+class RandomNumbers(unittest.TestCase):
+    @on_mesh(3)
+    def test_operators_draw_by_place(self, mesh: sherd.DeviceMesh, rank: int) -> None:
+        sherd.manual_seed(7)
+        generator = sherd.Generator(7)
+        x = sherd.zeros(5, 4, device_mesh=mesh, placements=[Shard(0)])
+        for draw in (
+            lambda t, g: t.uniform_(-1, 1, generator=g),
+            lambda t, g: t.normal_(generator=g),
+            lambda t, g: torch.bernoulli(torch.full_like(t, 0.5), generator=g),
+            lambda t, g: torch.rand_like(t, generator=g),
+            lambda t, g: torch.multinomial(t.abs() + 1, 2, generator=g),
+        ):
+            expected = draw(torch.zeros(5, 4), generator)
+            self.assertTrue(sherd.full_tensor(draw(x.clone().zero_(), None)).equal(expected))
+
+    @on_mesh(2)
+    def test_state_scope_and_modes(self, mesh: sherd.DeviceMesh, rank: int) -> None:
+        def draw() -> torch.Tensor:
+            return sherd.full_tensor(sherd.randn(6, device_mesh=mesh, placements=[Shard(0)]))
+
+        sherd.manual_seed(3)
+        state = sherd.current_generator(mesh).get_state()
+        first = draw()
+        self.assertFalse(draw().equal(first))
+        sherd.current_generator(mesh).set_state(state)
+        self.assertTrue(draw().equal(first))
+        with sherd.generator_scope(sherd.Generator(3)):
+            self.assertTrue(draw().equal(first))
+        sherd.manual_seed(11, mode="torch_exact")
+        self.assertTrue(draw().equal(torch.randn(6, generator=torch.Generator().manual_seed(11))))
+        sherd.manual_seed(5, device_mesh=mesh)
+        self.assertEqual(sherd.current_generator(mesh).initial_seed(), 5)
+        with self.assertRaisesRegex(ValueError, "manual_seed: no such mode\n  mode: 'other'\n  help: one of by_position"):
+            sherd.manual_seed(1, mode="other")
+
+    @on_mesh(2)
+    def test_dropout_of_a_module(self, mesh: sherd.DeviceMesh, rank: int) -> None:
+        sherd.manual_seed(3)
+        x = sherd.ones(8, 8, device_mesh=mesh, placements=[Shard(0)], requires_grad=True)
+        y = nn.Dropout(0.25)(x)
+        y.sum().backward()
+        self.assertTrue(sherd.full_tensor(x.grad).equal(sherd.full_tensor(y.detach())))
+
+
 class Ranks(unittest.TestCase):
     def test_results_and_arguments(self) -> None:
         self.assertEqual(sherd.spawn(3, lambda rank, a, b: rank * a + b, 2, 1), [1, 3, 5])

@@ -27,6 +27,9 @@ class Processes(unittest.TestCase):
     def test_torchrun_alone(self) -> None:
         self.run_everywhere("torchrun_alone")
 
+    def test_random_numbers_are_drawn_by_place(self) -> None:
+        self.run_everywhere("draws_by_place")
+
     def test_process_groups_are_reused(self) -> None:
         self.run_everywhere("reuses_process_groups")
 
