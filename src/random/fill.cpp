@@ -34,6 +34,12 @@ std::optional<Stored> stored(c10::ScalarType dtype) {
       return Stored::i32;
     case ScalarType::Long:
       return Stored::i64;
+    case ScalarType::UInt16:
+      return Stored::u16;
+    case ScalarType::UInt32:
+      return Stored::u32;
+    case ScalarType::UInt64:
+      return Stored::u64;
     case ScalarType::Bool:
       return Stored::truth;
     default:

@@ -260,6 +260,15 @@ cudaError_t launch_fill(const Draw& draw, Stored type, void* out, const DevicePo
     case Stored::i64:
       fill_as<int64_t, void>(draw, 0, out, positions, stream);
       break;
+    case Stored::u16:
+      fill_as<uint16_t, void>(draw, 0, out, positions, stream);
+      break;
+    case Stored::u32:
+      fill_as<uint32_t, void>(draw, 0, out, positions, stream);
+      break;
+    case Stored::u64:
+      fill_as<uint64_t, void>(draw, 0, out, positions, stream);
+      break;
     case Stored::truth:
       fill_as<bool, void>(draw, 0, out, positions, stream);
       break;

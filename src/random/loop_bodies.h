@@ -179,6 +179,12 @@ void fill_stored(const Draw& draw, Stored type, void* out, uint64_t first, size_
       return fill_type<Same<int32_t>>(draw, out, first, count);
     case Stored::i64:
       return fill_type<Same<int64_t>>(draw, out, first, count);
+    case Stored::u16:
+      return fill_type<Same<uint16_t>>(draw, out, first, count);
+    case Stored::u32:
+      return fill_type<Same<uint32_t>>(draw, out, first, count);
+    case Stored::u64:
+      return fill_type<Same<uint64_t>>(draw, out, first, count);
     case Stored::truth:
       return fill_type<Truth>(draw, out, first, count);
   }

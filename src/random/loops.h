@@ -9,7 +9,7 @@
 
 namespace sherd::detail {
 
-enum class Stored : uint8_t { f32, f64, f16, bf16, u8, i8, i16, i32, i64, truth };
+enum class Stored : uint8_t { f32, f64, f16, bf16, u8, i8, i16, i32, i64, u16, u32, u64, truth };
 
 struct Dropout {
   double p = 0;  // of zeroing an element

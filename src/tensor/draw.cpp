@@ -55,8 +55,25 @@ int64_t largest_whole(c10::ScalarType dtype) {
       return std::numeric_limits<int16_t>::max();
     case c10::kInt:
       return std::numeric_limits<int32_t>::max();
+    case c10::ScalarType::UInt16:
+      return std::numeric_limits<uint16_t>::max();
+    case c10::ScalarType::UInt32:
+      return std::numeric_limits<uint32_t>::max();
     default:
       return std::numeric_limits<int64_t>::max();
+  }
+}
+
+bool has_sign(c10::ScalarType dtype) {
+  switch (dtype) {
+    case c10::kBool:
+    case c10::kByte:
+    case c10::ScalarType::UInt16:
+    case c10::ScalarType::UInt32:
+    case c10::ScalarType::UInt64:
+      return false;
+    default:
+      return true;
   }
 }
 
@@ -67,8 +84,8 @@ Draw integers_between(const std::string& operation, c10::ScalarType dtype, int64
   if (end < from) {
     refuse(operation, "the range is empty", fmt::format("[{}, {})", from, end + 1), "from < to");
   }
-  const int64_t least = c10::isIntegralType(dtype, true) ? (dtype == c10::kBool || dtype == c10::kByte ? 0 : -most - 1)
-                                                         : std::numeric_limits<int64_t>::min();
+  const int64_t least =
+      c10::isIntegralType(dtype, true) ? (has_sign(dtype) ? -most - 1 : 0) : std::numeric_limits<int64_t>::min();
   const bool whole_numbers = c10::isIntegralType(dtype, true);
   if (whole_numbers && (from < least || end > most)) {
     refuse(operation, "the dtype does not hold all of the range", fmt::format("[{}, {}]", from, end),

@@ -21,7 +21,8 @@ struct Operator {
 inline std::vector<Operator> operators() {
   const std::vector<c10::ScalarType> floats = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
   std::vector<c10::ScalarType> all = floats;
-  all.insert(all.end(), {at::kLong, at::kInt, at::kShort, at::kChar, at::kByte, at::kBool});
+  all.insert(all.end(),
+             {at::kLong, at::kInt, at::kShort, at::kChar, at::kByte, at::kBool, at::kUInt16, at::kUInt32, at::kUInt64});
   std::vector<c10::ScalarType> complex = floats;
   complex.insert(complex.end(), {at::kComplexFloat, at::kComplexDouble});
   const auto in_place = [](auto f) {

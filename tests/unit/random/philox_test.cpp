@@ -61,9 +61,10 @@ TEST(PhiloxTest, LogarithmsAndAnglesAreRightToTheLastPlaces) {
 TEST(RandomLoopsTest, VectorLoopsGiveTheSameBits) {
   const RandomLoops* wide = avx2_random_loops();
   if (wide == nullptr) GTEST_SKIP() << "this CPU has no AVX2";
-  const std::pair<Stored, size_t> types[] = {{Stored::f32, 4}, {Stored::f64, 8},  {Stored::f16, 2}, {Stored::bf16, 2},
-                                             {Stored::u8, 1},  {Stored::i8, 1},   {Stored::i16, 2}, {Stored::i32, 4},
-                                             {Stored::i64, 8}, {Stored::truth, 1}};
+  const std::pair<Stored, size_t> types[] = {{Stored::f32, 4},  {Stored::f64, 8}, {Stored::f16, 2}, {Stored::bf16, 2},
+                                             {Stored::u8, 1},   {Stored::i8, 1},  {Stored::i16, 2}, {Stored::i32, 4},
+                                             {Stored::i64, 8},  {Stored::u16, 2}, {Stored::u32, 4}, {Stored::u64, 8},
+                                             {Stored::truth, 1}};
   for (const auto& [type, size] : types) {
     for (int kind = 0; kind <= static_cast<int>(Distribution::bernoulli); ++kind) {
       const Draw draw{.distribution = static_cast<Distribution>(kind),
