@@ -15,7 +15,7 @@ constexpr int64_t kGrain = 1 << 12;
 
 at::Tensor draw_counts(CountKind kind, const at::Tensor& a, const at::Tensor& b, const Positions& positions,
                        uint64_t seed, uint64_t offset) {
-  const at::Tensor out = at::empty_like(a);
+  at::Tensor out = at::empty_like(a);
   if (!a.is_cpu()) {
     if (count_on_device(kind, a, b, out, positions, seed, offset)) return out;
     return out.copy_(draw_counts(kind, a.cpu(), b.defined() ? b.cpu() : b, positions, seed, offset));

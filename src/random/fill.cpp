@@ -82,14 +82,14 @@ at::Tensor drop(const at::Tensor& in, const Positions& positions, const Dropout&
   const at::Tensor from = in.contiguous();
   const Stored type = *stored(in.scalar_type());
   if (!in.is_cpu()) {
-    const at::Tensor out = at::empty_like(from);
+    at::Tensor out = at::empty_like(from);
     if (drop_on_device(from, out, mask, type, positions, dropout)) return out;
     const at::Tensor kept = mask.defined() ? at::empty(mask.sizes(), at::kBool) : at::Tensor();
     out.copy_(drop(from.cpu(), positions, dropout, kept));
     if (mask.defined()) mask.copy_(kept);
     return out;
   }
-  const at::Tensor out = at::empty_like(from);
+  at::Tensor out = at::empty_like(from);
   const auto* input = static_cast<const char*>(from.const_data_ptr());
   auto* output = static_cast<char*>(out.mutable_data_ptr());
   auto* kept = mask.defined() ? mask.mutable_data_ptr<bool>() : nullptr;

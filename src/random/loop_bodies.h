@@ -135,17 +135,17 @@ struct Rounded {
 template <class Type, class Make>
 void fill_with(const Make& make, const Draw& draw, void* out, uint64_t first, size_t count) {
   using Number = typename Make::Number;
-  constexpr size_t group = Make::kGroup;
-  constexpr size_t each = 4 / Make::kWords;  // numbers of a block
+  constexpr size_t kGroup = Make::kGroup;
+  constexpr size_t kEach = 4 / Make::kWords;  // numbers of a block
   alignas(64) uint32_t words[kWords + 48];
   alignas(64) Number numbers[kWords];
   auto* to = static_cast<typename Type::Stored*>(out);
   while (count > 0) {
-    const size_t skip = first % each;
-    const size_t blocks = smaller(kBlocks, (skip + count + each - 1) / each);
-    const size_t n = smaller(count, blocks * each - skip);
-    words_of(draw.seed, draw.offset, first / each, blocks, words);
-    for (size_t i = 0; i < blocks * each; i += group) make(words + i * Make::kWords, numbers + i);
+    const size_t skip = first % kEach;
+    const size_t blocks = smaller(kBlocks, (skip + count + kEach - 1) / kEach);
+    const size_t n = smaller(count, blocks * kEach - skip);
+    words_of(draw.seed, draw.offset, first / kEach, blocks, words);
+    for (size_t i = 0; i < blocks * kEach; i += kGroup) make(words + i * Make::kWords, numbers + i);
     Type::store(numbers + skip, to, n);
     to += n;
     first += n;

@@ -131,7 +131,7 @@ template <class Real, class F>
 void with_maker(const Draw& draw, int bits, F f) {
   const auto a = static_cast<float>(draw.a);
   switch (draw.distribution) {
-    case Distribution::uniform:
+    case Distribution::uniform:  // NOLINT(bugprone-branch-clone): of whole numbers nothing is left
       if constexpr (std::is_same_v<Real, double>) f(UniformDoubles{{}, draw.a, draw.b - draw.a, draw.limit});
       if constexpr (std::is_same_v<Real, float>) {
         f(UniformFloats{{}, a, static_cast<float>(draw.b - draw.a), static_cast<float>(draw.limit), bits});

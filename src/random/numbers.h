@@ -115,7 +115,7 @@ struct Pair {
 // The cosine and the sine of `turn` full turns, in [0, 1).
 SHERD_ANYWHERE Pair<float> on_circle(float turn) {
   const float quarters = turn * 4.0F;
-  const auto quarter = static_cast<int32_t>(quarters + 0.5F);
+  const auto quarter = static_cast<int32_t>(quarters + 0.5F);  // NOLINT(bugprone-incorrect-roundings): any will do
   const float x = (quarters - static_cast<float>(quarter)) * 1.57079632679489661923F;
   const float z = x * x;
   const float s = fused(fused(-1.9515295891E-4F, z, 8.3321608736E-3F), z, -1.6666654611E-1F);
@@ -131,7 +131,7 @@ SHERD_ANYWHERE Pair<float> on_circle(float turn) {
 
 SHERD_ANYWHERE Pair<double> on_circle(double turn) {
   const double quarters = turn * 4.0;
-  const auto quarter = static_cast<int32_t>(quarters + 0.5);
+  const auto quarter = static_cast<int32_t>(quarters + 0.5);  // NOLINT(bugprone-incorrect-roundings)
   const double x = (quarters - quarter) * 1.57079632679489661923;
   const double z = x * x;
   double s = 1.58969099521155010221e-10;

@@ -92,9 +92,8 @@ bool draw_by_element(const c10::OperatorHandle& op, Stack& stack) {
     return true;
   }
   if (operation == "bernoulli_") {
-    Tensor written = self;
-    written.copy_(drawn_counts(CountKind::bernoulli, p.expand(self.sizes()), {}, generator, self.scalar_type()));
-    answer(op, stack, written);
+    self.copy_(drawn_counts(CountKind::bernoulli, p.expand(self.sizes()), {}, generator, self.scalar_type()));
+    answer(op, stack, self);
   } else if (operation == "bernoulli") {
     const Tensor shaped = takes_p ? p.expand(self.sizes()) : p;
     answer(op, stack, drawn_counts(CountKind::bernoulli, shaped, {}, generator, self.scalar_type()));
@@ -222,9 +221,8 @@ bool draw_rrelu(const c10::OperatorHandle& op, Stack& stack) {
     result = at::where(self <= 0, self * slope, self);
   }
   if (in_place) {
-    Tensor written = self;
-    written.copy_(result);
-    result = written;
+    self.copy_(result);
+    result = self;
   }
   answer(op, stack, result);
   if (functional) stack.emplace_back(slopes);
