@@ -38,7 +38,7 @@ namespace detail {
 
 Tensor permutation_rows(int64_t n, PhiloxGenerator& generator, const Positions& positions) {
   const Permutation permutation(static_cast<uint64_t>(n), generator.current_seed(), generator.next_draw());
-  const Tensor rows = at::empty({positions.numel()}, at::kLong);
+  Tensor rows = at::empty({positions.numel()}, at::kLong);
   auto* to = rows.mutable_data_ptr<int64_t>();
   for_ranges(rows, 1 << 10, [&](int64_t begin, int64_t end) {
     positions.for_each_stretch(begin, end, [&](int64_t local, int64_t global, int64_t count) {
