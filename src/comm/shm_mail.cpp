@@ -43,7 +43,7 @@ ShmMail::ShmMail(std::shared_ptr<ShmHub> hub)
 void ShmMail::append(int to, Outbox& outbox, const Record& record, const void* data) {
   std::byte* at = outbox.segment.data() + outbox.offset;
   std::memcpy(at, &record, sizeof record);
-  if (record.bytes > 0) std::memcpy(at + sizeof record, data, record.bytes);
+  if (data != nullptr) std::memcpy(at + sizeof record, data, record.bytes);
   outbox.offset += record.length();
   hub_->mail(hub_->rank(), to).posted.raise(++outbox.posted);
 }
