@@ -1,8 +1,7 @@
 #include "sherd/random.h"
 
-#include <cstring>
-
 #include "bindings.h"
+#include "tensor_options.h"
 
 namespace sherd::python {
 namespace {
@@ -10,12 +9,6 @@ namespace {
 RngMode mode_of(const std::string& mode) {
   if (mode == "offset_based") return RngMode::offset_based;
   return mode == "torch_exact" ? RngMode::torch_exact : RngMode::by_position;
-}
-
-at::TensorOptions options_of(std::optional<c10::ScalarType> dtype, bool requires_grad) {
-  at::TensorOptions options;
-  if (dtype) options = options.dtype(*dtype);
-  return options.requires_grad(requires_grad);
 }
 
 using Shape = std::vector<int64_t>;

@@ -2,15 +2,10 @@
 
 #include "bindings.h"
 #include "sherd/dtensor.h"
+#include "tensor_options.h"
 
 namespace sherd::python {
 namespace {
-
-at::TensorOptions options_of(std::optional<c10::ScalarType> dtype, bool requires_grad) {
-  at::TensorOptions options;
-  if (dtype) options = options.dtype(*dtype);
-  return options.requires_grad(requires_grad);
-}
 
 at::Scalar scalar_of(const py::handle& number) {
   if (py::isinstance<py::bool_>(number)) return number.cast<bool>();

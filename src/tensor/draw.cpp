@@ -139,8 +139,7 @@ Draw draw_of(const c10::OperatorHandle& op, const Stack& stack, c10::ScalarType 
   return integers_between(operation, dtype, 0, std::nullopt);
 }
 
-// A tensor that says which options an operator was given beside those of self: dtype, layout, device, pin_memory and
-// memory_format, from argument `first`.
+// Memory like that of self, with the dtype and the order of dims that the operator was given.
 Tensor made_like(const Tensor& self, const c10::OperatorHandle& op, const Stack& stack) {
   at::TensorOptions options;
   const auto given = [&](const char* name) {

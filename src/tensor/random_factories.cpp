@@ -86,7 +86,6 @@ Tensor randperm(int64_t n, const DeviceMesh& mesh, Placements placements, at::Te
     const auto& spec = *detail::meta_of(result)->spec;
     const Tensor& local = detail::meta_of(result)->local;
     const Placements whole = plan::without_partials(spec.placements);
-    Tensor rows;
     if (generator.mode() == RngMode::torch_exact) {
       const Tensor all = at::randperm(n, generator.of_torch(mesh.device()), local.options());
       if (!mesh.coordinate()) return;
@@ -95,7 +94,7 @@ Tensor randperm(int64_t n, const DeviceMesh& mesh, Placements placements, at::Te
     }
     detail::Positions positions = detail::whole_positions(0);
     if (mesh.coordinate()) positions = detail::positions_of({mesh.mesh(), spec.sizes, whole}, *mesh.coordinate());
-    rows = detail::permutation_rows(n, generator, positions);
+    const Tensor rows = detail::permutation_rows(n, generator, positions);
     if (!mesh.coordinate()) return;
     local.copy_(detail::move(rows.to(local.options()), mesh, spec.sizes, whole, spec.placements));
   });

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "expect.h"
 #include "sherd/collectives.h"
 #include "sherd/device_mesh.h"
 #include "sherd/dtensor.h"
@@ -13,14 +14,6 @@
 #include "sherd/world.h"
 
 namespace {
-
-int mistakes = 0;
-
-void expect(bool right, const char* what) {
-  if (right) return;
-  std::printf("wrong: %s\n", what);
-  ++mistakes;
-}
 
 void check_collectives(const sherd::Group& group) {
   const int n = group.size();
