@@ -43,6 +43,9 @@ struct TilingFault {
 /// O(n log n) for the boxes of a grid; where the boxes cannot be taken apart by straight cuts, O(n^2).
 std::optional<TilingFault> find_tiling_fault(std::span<const Box> boxes, const Dims& shape);
 
+/// Two boxes of one ndim that have an element in common, and what they have; nothing where there are none.
+std::optional<TilingFault> find_overlap(std::span<const Box> boxes);
+
 /// Throws std::invalid_argument "<operation>: boxes overlap | leave a hole | ..." with both boxes and a help line.
 void check_tiling(std::string_view operation, std::span<const Box> boxes, const Dims& shape);
 

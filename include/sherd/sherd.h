@@ -17,5 +17,7 @@
 #include "sherd/placement.h"
 #include "sherd/random.h"
 #include "sherd/redistribute.h"
+#include "sherd/sharded_tensor.h"
+#include "sherd/sharding_spec.h"
 #include "sherd/shared_memory.h"
 #include "sherd/world.h"

@@ -4,9 +4,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/view_as_real.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -478,21 +480,35 @@ void barrier(const Group& group) {
 }
 
 std::vector<std::string> all_gather_text(const Group& group, std::string_view text) {
+  // Short texts travel with their lengths; what is longer follows.
+  constexpr size_t kBlock = 256;
+  constexpr size_t kShort = kBlock - sizeof(uint64_t);
   const auto bytes = at::TensorOptions(c10::ScalarType::Byte);
-  const Tensor length = at::empty({1}, bytes.dtype(c10::ScalarType::Long));
-  length.fill_(static_cast<int64_t>(text.size()));
-  const Tensor lengths = at::empty({group.size()}, length.options());
-  all_gather(group, lengths, length).wait();
-  const std::vector<int64_t> sizes(lengths.const_data_ptr<int64_t>(), lengths.const_data_ptr<int64_t>() + group.size());
-  const Tensor in = at::empty({static_cast<int64_t>(text.size())}, bytes);
-  std::copy(text.begin(), text.end(), reinterpret_cast<char*>(in.mutable_data_ptr<uint8_t>()));
-  const Tensor out = at::empty({sum(sizes)}, bytes);
-  all_gather_uneven(group, out, in, sizes).wait();
+  const Tensor block = at::zeros({static_cast<int64_t>(kBlock)}, bytes);
+  const uint64_t length = text.size();
+  std::memcpy(block.mutable_data_ptr<uint8_t>(), &length, sizeof(length));
+  std::memcpy(block.mutable_data_ptr<uint8_t>() + sizeof(length), text.data(), std::min(text.size(), kShort));
+  const Tensor blocks = at::empty({group.size(), static_cast<int64_t>(kBlock)}, bytes);
+  all_gather(group, blocks, block).wait();
   std::vector<std::string> texts;
+  std::vector<int64_t> rests;
+  for (int i = 0; i < group.size(); ++i) {
+    const char* at = reinterpret_cast<const char*>(blocks.const_data_ptr<uint8_t>()) + static_cast<size_t>(i) * kBlock;
+    uint64_t size = 0;
+    std::memcpy(&size, at, sizeof(size));
+    texts.emplace_back(at + sizeof(size), std::min<size_t>(size, kShort));
+    rests.push_back(static_cast<int64_t>(size - texts.back().size()));
+  }
+  if (sum(rests) == 0) return texts;
+  const std::string_view rest = text.substr(std::min(text.size(), kShort));
+  const Tensor in = at::empty({static_cast<int64_t>(rest.size())}, bytes);
+  std::memcpy(in.mutable_data_ptr<uint8_t>(), rest.data(), rest.size());
+  const Tensor out = at::empty({sum(rests)}, bytes);
+  all_gather_uneven(group, out, in, rests).wait();
   const char* at = reinterpret_cast<const char*>(out.const_data_ptr<uint8_t>());
-  for (const int64_t size : sizes) {
-    texts.emplace_back(at, static_cast<size_t>(size));
-    at += size;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    texts[i].append(at, static_cast<size_t>(rests[i]));
+    at += rests[i];
   }
   return texts;
 }

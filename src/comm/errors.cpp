@@ -8,6 +8,8 @@ void throw_value_error(const ErrorText& text) { throw c10::ValueError(text.str()
 
 void throw_value_error_text(std::string text) { throw c10::ValueError(std::move(text)); }
 
+void throw_error(const ErrorText& text) { throw c10::Error(text.str(), nullptr); }
+
 void throw_comm_error(const std::string& text) { throw c10::DistBackendError(text); }
 
 std::string message_of(const std::exception& error) {

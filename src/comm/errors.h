@@ -9,6 +9,8 @@
 namespace sherd::detail {
 
 [[noreturn]] void throw_value_error(const ErrorText& text);
+/// c10::Error: what is RuntimeError in Python.
+[[noreturn]] void throw_error(const ErrorText& text);
 [[noreturn]] void throw_comm_error(const std::string& text);
 
 /// Runs f; a std::invalid_argument of the rooms without libtorch leaves as c10::ValueError with the same text.

@@ -236,6 +236,40 @@ std::optional<TilingFault> find_tiling_fault(std::span<const Box> boxes, const D
   return TilingCheck(boxes).run(std::move(indices), shape);
 }
 
+std::optional<TilingFault> find_overlap(std::span<const Box> boxes) {
+  // Along the dim with the most different offsets; only boxes that reach into each other there are compared.
+  size_t dim = 0;
+  size_t most = 0;
+  for (size_t d = 0; !boxes.empty() && d < boxes[0].size.size(); ++d) {
+    std::vector<int64_t> offsets;
+    for (const Box& box : boxes) offsets.push_back(box.offset[d]);
+    std::sort(offsets.begin(), offsets.end());
+    const auto different = static_cast<size_t>(std::unique(offsets.begin(), offsets.end()) - offsets.begin());
+    if (different > most) dim = d, most = different;
+  }
+  std::vector<size_t> order;
+  for (size_t i = 0; i < boxes.size(); ++i) {
+    if (!is_empty(boxes[i])) order.push_back(i);
+  }
+  if (most > 0) {
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return boxes[a].offset[dim] < boxes[b].offset[dim]; });
+  }
+  std::vector<size_t> open;
+  for (const size_t i : order) {
+    if (most > 0) {
+      std::erase_if(open, [&](size_t k) { return end_of(boxes[k], dim) <= boxes[i].offset[dim]; });
+    }
+    for (const size_t k : open) {
+      if (auto common = intersect(boxes[k], boxes[i])) {
+        return TilingFault{TilingFault::Kind::overlap, *std::move(common), std::min(i, k), std::max(i, k)};
+      }
+    }
+    open.push_back(i);
+  }
+  return std::nullopt;
+}
+
 void check_tiling(std::string_view operation, std::span<const Box> boxes, const Dims& shape) {
   const auto fault = find_tiling_fault(boxes, shape);
   if (!fault) return;

@@ -147,4 +147,21 @@ Transfers transfers(const std::vector<RankPart>& from, const Layout& to, int64_t
   return sorted(std::move(result));
 }
 
+Transfers transfers(const std::vector<RankPart>& from, const std::vector<RankPart>& to, int64_t rank) {
+  Transfers result;
+  const auto meet = [](const RankPart& held, const RankPart& wanted, int64_t other, std::vector<Transfer>& list) {
+    RunGrid rows = intersect(held.rows, wanted.rows);
+    if (!is_empty(rows)) list.push_back({other, held.number, wanted.number, std::move(rows)});
+  };
+  for (const RankPart& held : from) {
+    if (held.rank != rank) continue;
+    for (const RankPart& wanted : to) meet(held, wanted, wanted.rank, result.gives);
+  }
+  for (const RankPart& wanted : to) {
+    if (wanted.rank != rank) continue;
+    for (const RankPart& held : from) meet(held, wanted, held.rank, result.takes);
+  }
+  return sorted(std::move(result));
+}
+
 }  // namespace sherd::plan

@@ -40,5 +40,7 @@ Transfers transfers(const Layout& from, const Layout& to, int64_t rank);
 Transfers transfers(const Layout& from, const std::vector<RankPart>& to, int64_t rank);
 /// From boxes that tile the shape.
 Transfers transfers(const std::vector<RankPart>& from, const Layout& to, int64_t rank);
+/// From boxes that tile the shape to boxes that the ranks ask for. Each list names all parts of all ranks.
+Transfers transfers(const std::vector<RankPart>& from, const std::vector<RankPart>& to, int64_t rank);
 
 }  // namespace sherd::plan

@@ -36,6 +36,8 @@ struct Positions {
 
 /// Of the rank at `coordinate`. `tail` is the number of further elements that each one consists of: 2 for complex.
 Positions positions_of(const Layout& layout, std::span<const int64_t> coordinate, int64_t tail = 1);
+/// Of a tensor that holds one box of the global one.
+Positions positions_of(const Dims& shape, const Box& box, int64_t tail = 1);
 /// Of a tensor that is not distributed.
 Positions whole_positions(int64_t numel);
 

@@ -18,6 +18,7 @@ inline constexpr uint64_t kNoTensor = 1;
 inline constexpr uint64_t kFalse = 2;
 inline constexpr uint64_t kTrue = 3;
 inline constexpr uint64_t kNothing = 4;
+inline constexpr uint64_t kInBoxes = 5;
 inline constexpr uint64_t kTensorList = uint64_t{1} << 60;
 inline constexpr uint64_t kIntList = uint64_t{1} << 61;
 inline constexpr uint64_t kPlainTensor = uint64_t{1} << 62;
@@ -36,6 +37,10 @@ inline void add_tensor(PlanKey& key, const c10::TensorImpl* impl, const DTensorM
   }
   if (impl == c10::UndefinedTensorImpl::singleton()) {
     key.add(kNoTensor);
+    return;
+  }
+  if (has_meta(impl)) {  // no call with such a tensor has a plan
+    key.add(kInBoxes);
     return;
   }
   key.add((kPlainTensor | dtype_bits(impl)) + static_cast<uint64_t>(impl->dim()));

@@ -13,6 +13,7 @@
 #include "plan/placement_lists.h"
 #include "random/fill.h"
 #include "random/generator.h"
+#include "tensor/boxes_meta.h"
 #include "tensor/draw_by_torch.h"
 #include "tensor/move.h"
 #include "tensor/random_factories.h"
@@ -151,6 +152,12 @@ Tensor made_like(const Tensor& self, const c10::OperatorHandle& op, const Stack&
   return at::empty_like(self, options, format);
 }
 
+const DeviceMesh* mesh_of_tensor(const Tensor& tensor) {
+  if (const DTensorMeta* meta = meta_of(tensor)) return &meta->spec->mesh;
+  const BoxesMeta* boxes = boxes_of(tensor);
+  return boxes != nullptr && boxes->layout->mesh ? &*boxes->layout->mesh : nullptr;
+}
+
 bool is_whole(Distribution distribution) {
   return distribution == Distribution::integers || distribution == Distribution::bernoulli ||
          distribution == Distribution::geometric;
@@ -159,13 +166,9 @@ bool is_whole(Distribution distribution) {
 }  // namespace
 
 const DeviceMesh* mesh_of_call(const Stack& arguments) {
-  const auto mesh = [](const Tensor& tensor) {
-    const DTensorMeta* meta = meta_of(tensor);
-    return meta != nullptr ? &meta->spec->mesh : nullptr;
-  };
   for (const c10::IValue& value : arguments) {
     if (value.isTensor()) {
-      if (const DeviceMesh* found = mesh(value.toTensor())) return found;
+      if (const DeviceMesh* found = mesh_of_tensor(value.toTensor())) return found;
     }
   }
   return nullptr;
@@ -197,6 +200,12 @@ void fill_drawn(const char* operation, const Tensor& self, Draw draw, PhiloxGene
     if (local.is_meta() || local.numel() == 0) return;
     fill(local.is_complex() ? at::view_as_real(local) : local, positions, draw);
   };
+  if (const BoxesMeta* boxes = boxes_of(self)) {
+    for (size_t i = 0; i < boxes->pieces.size(); ++i) {
+      fill_local(boxes->pieces[i], positions_of(boxes->layout->size, boxes->layout->boxes[i], parts));
+    }
+    return;
+  }
   DTensorMeta* meta = meta_of(self);
   if (meta == nullptr) {
     fill_local(self, whole_positions(self.numel() * parts));
@@ -221,11 +230,15 @@ bool draw_in_place(const c10::OperatorHandle& op, Stack& stack) {
   const std::string operation = plain_name(op);
   const Tensor self = argument(stack, op, 0).toTensor();
   const Draw draw = draw_of(op, stack, self.scalar_type());
-  const DTensorMeta* meta = meta_of(self);
-  PhiloxGenerator& generator =
-      generator_for(operation.c_str(), generator_given(op, stack), meta != nullptr ? &meta->spec->mesh : nullptr);
+  PhiloxGenerator& generator = generator_for(operation.c_str(), generator_given(op, stack), mesh_of_tensor(self));
   if (generator.mode() == RngMode::by_position) {
     fill_drawn(operation.c_str(), self, draw, generator);
+  } else if (const BoxesMeta* boxes = boxes_of(self)) {
+    const Tensor whole = at::empty(self.sizes(), self.options());
+    Stack plain = arguments_of(stack, op);
+    plain[0] = whole;
+    draw_by_torch(op, plain, generator);
+    for (size_t i = 0; i < boxes->pieces.size(); ++i) boxes->pieces[i].copy_(part_of(whole, boxes->layout->boxes[i]));
   } else {
     draw_by_torch(op, stack, generator);
     return true;

@@ -73,12 +73,20 @@ at::Tensor wrap(SpecPtr spec, at::Tensor local) {
   // In inference mode a view of an ordinary tensor is an ordinary tensor: as the local one is.
   std::optional<c10::InferenceMode> ordinary;
   if (c10::InferenceMode::is_enabled() && !local.is_inference()) ordinary.emplace(false);
+  const Spec& what = *spec;
   const c10::Device device = local.device();
+  const caffe2::TypeMeta dtype = local.dtype();
+  return wrap_meta(c10::make_intrusive<DTensorMeta>(std::move(spec), std::move(local)), what.sizes, what.strides, dtype,
+                   device);
+}
+
+at::Tensor wrap_meta(c10::intrusive_ptr<TensorMeta> meta, at::IntArrayRef sizes, at::IntArrayRef strides,
+                     caffe2::TypeMeta dtype, c10::Device device) {
   const c10::DispatchKeySet keys =
       c10::DispatchKeySet(kKey) | c10::DispatchKeySet(dense_key(device)) | c10::DispatchKeySet(autocast_key(device));
-  auto impl = c10::make_intrusive<DTensorImpl>(c10::Storage(storage_for(device)), keys, local.dtype());
-  impl->set_sizes_and_strides(spec->sizes, spec->strides);
-  impl->set_backend_meta(c10::make_intrusive<DTensorMeta>(std::move(spec), std::move(local)));
+  auto impl = c10::make_intrusive<DTensorImpl>(c10::Storage(storage_for(device)), keys, dtype);
+  impl->set_sizes_and_strides(sizes, strides);
+  impl->set_backend_meta(std::move(meta));
   return at::Tensor(std::move(impl));
 }
 

@@ -13,8 +13,16 @@ namespace sherd::detail {
 
 inline constexpr c10::DispatchKey kKey = c10::DispatchKey::PrivateUse2;
 
-struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
-  DTensorMeta(SpecPtr s, at::Tensor l) : spec(std::move(s)), local(std::move(l)) {}
+/// One key serves two kinds of tensors: DTensors, and those that lie in boxes (boxes_meta.h).
+enum class MetaKind : uint8_t { dtensor, boxes };
+
+struct TensorMeta : c10::BackendMeta {
+  explicit TensorMeta(MetaKind k) : kind(k) {}
+  const MetaKind kind;
+};
+
+struct DTensorMeta final : TensorMeta, Pooled<DTensorMeta> {
+  DTensorMeta(SpecPtr s, at::Tensor l) : TensorMeta(MetaKind::dtensor), spec(std::move(s)), local(std::move(l)) {}
 
   SpecPtr spec;
   at::Tensor local;
@@ -33,10 +41,16 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
   }
 };
 
+/// True for the tensors of sherd's key.
+inline bool has_meta(const c10::TensorImpl* impl) {
+  return impl->key_set().has_backend(c10::BackendComponent::PrivateUse2Bit);
+}
+
 /// The meta of a DTensor, null for every other tensor.
 inline DTensorMeta* meta_of(const c10::TensorImpl* impl) {
-  if (!impl->key_set().has_backend(c10::BackendComponent::PrivateUse2Bit)) return nullptr;
-  return static_cast<DTensorMeta*>(const_cast<c10::TensorImpl*>(impl)->get_backend_meta());
+  if (!has_meta(impl)) return nullptr;
+  auto* meta = static_cast<TensorMeta*>(const_cast<c10::TensorImpl*>(impl)->get_backend_meta());
+  return meta->kind == MetaKind::dtensor ? static_cast<DTensorMeta*>(meta) : nullptr;
 }
 inline DTensorMeta* meta_of(const at::Tensor& tensor) {
   return tensor.defined() ? meta_of(tensor.unsafeGetTensorImpl()) : nullptr;
@@ -56,6 +70,10 @@ inline void wrote_local(DTensorMeta& meta) {
 
 /// A DTensor of a spec and this rank's part of it. `local` must not require grad.
 at::Tensor wrap(SpecPtr spec, at::Tensor local);
+
+/// A tensor of sherd's key with this meta, without data of its own.
+at::Tensor wrap_meta(c10::intrusive_ptr<TensorMeta> meta, at::IntArrayRef sizes, at::IntArrayRef strides,
+                     caffe2::TypeMeta dtype, c10::Device device);
 
 /// A local tensor's spec where its global form has the same order of dims in memory.
 SpecPtr spec_for(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, const at::Tensor& local);

@@ -3,6 +3,7 @@
 #include <c10/core/AutogradState.h>
 #include <c10/core/GradMode.h>
 
+#include "tensor/boxes_meta.h"
 #include "tensor/call_key.h"
 #include "tensor/composite.h"
 #include "tensor/dispatch.h"
@@ -92,6 +93,7 @@ const OpInfo& OpKernel::info(const c10::OperatorHandle& op) {
 void OpKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const OpInfo& what = info(op);
   if (what.is_foreach) {
+    if (has_boxes(what, *stack)) return boxes_kernel(op, what, *stack);
     execute_foreach(op, what, *stack);
     return;
   }
@@ -99,6 +101,7 @@ void OpKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, St
   ThreadCache& cache = thread_cache();
   OpPlan* plan = cache.find(key);
   if (plan == nullptr) {
+    if (has_boxes(what, *stack)) return boxes_kernel(op, what, *stack);
     // A call that was planned before was not rewritten then, and is not now.
     if (what.rewrite != nullptr || what.composite) settle_leaves(what, *stack);
     if (what.rewrite != nullptr) {
@@ -111,6 +114,8 @@ void OpKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, St
   const UnderWay under_way(cache);
   execute(op, what, *plan, *stack);
 }
+
+BoxesKernel boxes_kernel = nullptr;
 
 size_t cached_plans() { return thread_cache().plans.size(); }
 void forget_plans() { thread_cache().plans.clear(); }

@@ -1,0 +1,21 @@
+#include "sharded/leaves.h"
+
+#include <c10/core/GradMode.h>
+
+#include "sharded/moves.h"
+
+namespace sherd::detail {
+
+void settle_leaf(const at::Tensor& tensor) {
+  BoxesMeta* meta = boxes_of(tensor);
+  if (meta == nullptr || meta->leaf_is_settled || !c10::GradMode::is_enabled()) return;
+  if (tensor.unsafeGetTensorImpl()->autograd_meta() == nullptr || !tensor.requires_grad()) return;
+  meta->leaf_is_settled = true;
+  if (!tensor.is_leaf() || sharded_layout(tensor) == nullptr) return;
+  // The hook holds no reference to the tensor, which holds the hook.
+  tensor.register_hook([layout = shared_layout(tensor)](const at::Tensor& grad) {
+    return grad.defined() ? brought_to(grad, layout) : grad;
+  });
+}
+
+}  // namespace sherd::detail
