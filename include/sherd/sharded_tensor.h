@@ -20,6 +20,7 @@
 #include "sherd/device_mesh.h"
 #include "sherd/group.h"
 #include "sherd/placement.h"
+#include "sherd/rpc.h"
 #include "sherd/sharding_spec.h"
 #include "sherd/world.h"
 
@@ -80,7 +81,22 @@ struct GatherOptions {
   bool enforce_dtype = false;
 };
 
-class RemoteShard;
+/// A shard of another rank.
+class RemoteShard {
+ public:
+  RemoteShard(ShardMetadata where, RemoteTensor tensor) : metadata_(std::move(where)), tensor_(std::move(tensor)) {}
+
+  const ShardMetadata& metadata() const { return metadata_; }
+  int owner() const { return tensor_.owner(); }
+  /// A copy of its data, fetched now: see RemoteTensor.
+  at::Tensor to_here(std::chrono::milliseconds timeout = std::chrono::milliseconds(0)) const {
+    return tensor_.to_here(timeout);
+  }
+
+ private:
+  ShardMetadata metadata_;
+  RemoteTensor tensor_;
+};
 
 /// What one rank keeps of a tensor in a file: its shards, and the metadata of all.
 struct ShardedTensorState {
@@ -127,7 +143,7 @@ class ShardedTensor : public ShardedTensorBase {
   /// Handles to the shards of the other ranks, by rank. Throws c10::Error unless made with init_rrefs.
   std::map<int64_t, std::vector<RemoteShard>> remote_shards() const;
 
-  /// This rank's part, and the tensor again. set_state throws c10::Error where rank or world are not those of the
+  /// This rank's part, and the tensor again. from_state throws c10::Error where rank or world are not those of the
   /// state; rebuild takes the states of all ranks of another world, each rank those that it has, and cuts anew.
   ShardedTensorState state() const;
   static ShardedTensor from_state(const ShardedTensorState& state, const GroupOptions& options = {});
@@ -166,6 +182,10 @@ ShardedTensor randn(const ShardingSpec& spec, const Dims& size, const ShardedTen
 /// Cuts the tensor of the rank at place `src` of the group; the others' data does not count, but its size and dtype do.
 ShardedTensor shard_tensor(const at::Tensor& tensor, const ShardingSpec& spec, int64_t src = 0,
                            const GroupOptions& options = {});
+
+/// This rank's only shard as a plain tensor, without the dim that is cut where it has one row left (PyTorch's
+/// _collect_local_shard). Differentiable.
+at::Tensor collect_local_shard(const ShardedTensor& tensor);
 
 /// A DTensor of the same memory, where every rank holds exactly the shard that `placements` give it on `mesh`, or where
 /// such a mesh can be found. Throws c10::ValueError otherwise, naming a shard. Differentiable.

@@ -42,7 +42,7 @@ class PieceCall {
     std::vector<std::vector<Tensor>> results(rule_.outputs.size());  // per output, its pieces
     const size_t count = layout_->boxes.size();
     for (size_t i = 0; i < count; ++i) {
-      if (reduces_ && numel(layout_->boxes[i]) == 0) continue;
+      if (!elementwise_ && numel(layout_->boxes[i]) == 0) continue;
       Stack call = call_on(i);
       op_.callBoxed(call);
       for (size_t k = 0; k < results.size() && !info_.writes; ++k) results[k].push_back(call[k].toTensor());
@@ -144,6 +144,9 @@ class PieceCall {
   bool goes_by_factors() {
     factor_dims_.assign(rule_.factors.size(), kNotCut);
     if (dynamic_cast<const ShardedLayout*>(layout_.get()) == nullptr) return false;
+    // What one rank has all of is as well reduced, or multiplied, by all.
+    const bool is_cut = std::find(layout_->cut.begin(), layout_->cut.end(), true) != layout_->cut.end();
+    if (!is_cut && !info_.is_view) return false;
     bool any_kept = false;
     for (size_t d = 0; d < layout_->cut.size(); ++d) {
       if (!layout_->cut[d]) continue;
@@ -166,7 +169,7 @@ class PieceCall {
       for (const BoundOperand& operand : *operands) {
         if (operand.unused || operand.window) return false;
         for (const auto& dim : operand.dims) {
-          if (dim.size() > 1 && std::any_of(dim.begin(), dim.end(), [&](int16_t f) { return is_cut(f); })) return false;
+          if (dim.size() > 1 && std::any_of(dim.begin(), dim.end(), [&](int16_t f) { return cuts(f); })) return false;
         }
       }
     }
@@ -182,7 +185,7 @@ class PieceCall {
   static bool can_combine(ReduceOp op) {
     return op == ReduceOp::sum || op == ReduceOp::min || op == ReduceOp::max || op == ReduceOp::product;
   }
-  bool is_cut(int16_t factor) const { return factor_dims_[static_cast<size_t>(factor)] != kNotCut; }
+  bool cuts(int16_t factor) const { return factor_dims_[static_cast<size_t>(factor)] != kNotCut; }
 
   // The other tensors in boxes take the leading one's.
   bool align_others() {
@@ -290,7 +293,8 @@ class PieceCall {
   }
 
   static sharded::ShardingSpec mapped_spec(const ShardedLayout& from, const Dims& size, const std::vector<int>& dims) {
-    if (const auto* chunks = from.spec.as<sharded::ChunkShardingSpec>()) {
+    const auto* chunks = from.spec.as<sharded::ChunkShardingSpec>();
+    if (chunks != nullptr && numel(chunks->shard(from.size, chunks->count() - 1).shard_sizes) > 0) {
       const auto ndim = static_cast<int64_t>(from.size.size());
       const int64_t cut = chunks->dim() < 0 ? chunks->dim() + ndim : chunks->dim();
       const auto to = std::find(dims.begin(), dims.end(), static_cast<int>(cut));
@@ -298,6 +302,7 @@ class PieceCall {
     }
     std::vector<sharded::ShardMetadata> shards;
     for (const sharded::ShardMetadata& shard : from.spec.build_metadata(from.size).shards_metadata) {
+      if (numel(shard.shard_sizes) == 0) continue;  // as their pieces are
       Dims offsets(size.size(), 0);
       Dims sizes = size;
       for (size_t d = 0; d < size.size(); ++d) {

@@ -86,7 +86,7 @@ Tensor to_dtensor(const ShardedTensor& tensor) {
            "reshard to a ChunkShardingSpec over the ranks of the group first");
   }
   detail::settle_leaf(tensor);
-  return ToDTensor::apply(tensor, *form);
+  return ToDTensor::apply(static_cast<const Tensor&>(tensor), *form);
 }
 
 Tensor to_dtensor(const ShardedTensor& tensor, const DeviceMesh& mesh, Placements placements) {
@@ -113,7 +113,7 @@ Tensor to_dtensor(const ShardedTensor& tensor, const DeviceMesh& mesh, Placement
                                   .help("sherd::redistribute(sherd::sharded::to_dtensor(tensor), mesh, placements)"));
   }
   detail::settle_leaf(tensor);
-  return ToDTensor::apply(tensor, MeshForm{mesh, std::move(placements)});
+  return ToDTensor::apply(static_cast<const Tensor&>(tensor), MeshForm{mesh, std::move(placements)});
 }
 
 ShardedTensor from_dtensor(const Tensor& tensor) {
@@ -133,6 +133,14 @@ ShardedTensor from_dtensor(const Tensor& tensor) {
   }
   if (c10::GradMode::is_enabled() && tensor.requires_grad()) detail::hook_leaf(tensor);
   return ShardedTensor(FromDTensor::apply(tensor, holders));
+}
+
+Tensor collect_local_shard(const ShardedTensor& tensor) {
+  tensor.local_tensor();  // throws where there is not exactly one
+  const Tensor local = to_local(to_dtensor(tensor));
+  const auto* chunks = tensor.sharding_spec().as<ChunkShardingSpec>();
+  if (chunks == nullptr || local.size(chunks->dim()) != 1) return local;
+  return local.squeeze(chunks->dim());
 }
 
 }  // namespace sherd::sharded

@@ -9,6 +9,8 @@
 #include "comm/errors.h"
 #include "comm/rank_list.h"
 #include "sharded/group_scope.h"
+#include "sherd/layout.h"
+#include "sherd/rpc.h"
 
 namespace sherd::detail {
 namespace {
@@ -47,7 +49,17 @@ class PlacementRanks {
                           .help(help));
   }
   int64_t rank_of_worker(const ShardMetadata& shard) const {
-    refuse(shard, "a worker's name has no meaning without RPC", "sherd::init_rpc(world) first, or rank:N/device");
+    if (!has_rpc(*holders_.world())) {
+      throw_error(ErrorText(operation_, "a worker's name means nothing before init_rpc")
+                      .fact("shard", to_string(shard))
+                      .help("sherd::init_rpc(world), or \"rank:N/device\""));
+    }
+    const std::vector<std::string> names = rpc_names(*holders_.world());
+    const auto found = std::find(names.begin(), names.end(), shard.placement->worker);
+    if (found == names.end()) {
+      refuse(shard, "no rank has this name", "a name of RpcOptions: \"" + names.front() + "/cpu\"");
+    }
+    return found - names.begin();
   }
 
   const char* operation_;
@@ -58,12 +70,14 @@ class PlacementRanks {
 std::vector<bool> cut_dims(const ShardingSpec& spec, const Dims& size) {
   std::vector<bool> cut(size.size(), false);
   if (const auto* chunks = spec.as<ChunkShardingSpec>()) {
-    const int64_t dim = chunks->dim() < 0 ? chunks->dim() + static_cast<int64_t>(size.size()) : chunks->dim();
-    cut[static_cast<size_t>(dim)] = chunks->count() > 1;
+    const auto dim =
+        static_cast<size_t>(chunks->dim() < 0 ? chunks->dim() + static_cast<int64_t>(size.size()) : chunks->dim());
+    cut[dim] = chunks->count() > 1 && chunk(size[dim], static_cast<int64_t>(chunks->count()), 1).size > 0;
     return cut;
   }
   for (size_t i = 0; i < spec.kind().count(); ++i) {
     const ShardMetadata shard = spec.kind().shard(size, i);
+    if (numel(shard.shard_sizes) == 0) continue;
     for (size_t d = 0; d < size.size(); ++d) cut[d] = cut[d] || shard.shard_sizes[d] != size[d];
   }
   return cut;

@@ -12,6 +12,7 @@
 #include "comm/errors.h"
 #include "sharded/bytes.h"
 #include "sharded/leaves.h"
+#include "sharded/remote_shards.h"
 #include "sherd/collectives.h"
 #include "tensor/swap_parts.h"
 
@@ -240,7 +241,7 @@ ShardedTensor ShardedTensor::reshard(const ShardingSpec& spec) const {
   }
   if (detail::same_layout(layout, *to)) return *this;
   detail::settle_leaf(*this);
-  return ShardedTensor(Resharded::apply(*this, to));
+  return ShardedTensor(Resharded::apply(static_cast<const Tensor&>(*this), to));
 }
 
 ShardedTensor& ShardedTensor::reshard_(const ShardingSpec& spec) {
@@ -296,6 +297,7 @@ ShardedTensor shard_tensor(const Tensor& tensor, const ShardingSpec& spec, int64
   for (Tensor& piece : pieces) piece.requires_grad_(requires_grad);
   Tensor result = detail::wrap_sharded(layout, std::move(pieces), tensor.scalar_type());
   result.requires_grad_(requires_grad);
+  if (options.init_rrefs) detail::register_remote_shards(result);
   return ShardedTensor(result);
 }
 

@@ -10,6 +10,7 @@
 #include "comm/errors.h"
 #include "comm/rank_list.h"
 #include "sharded/layout.h"
+#include "sharded/remote_shards.h"
 #include "sharded/shard_checks.h"
 
 namespace sherd::sharded {
@@ -216,7 +217,9 @@ ShardedTensor::ShardedTensor(const Tensor& tensor) : ShardedTensorBase(tensor) {
 }
 
 ShardedTensor::ShardedTensor(const ShardingSpec& spec, const Dims& size, const ShardedTensorOptions& options)
-    : ShardedTensorBase(allocate(spec, size, options)) {}
+    : ShardedTensorBase(allocate(spec, size, options)) {
+  if (options.init_rrefs) detail::register_remote_shards(*this);
+}
 
 ShardedTensor ShardedTensor::init_from_local_shards_and_global_metadata(std::vector<Shard> shards,
                                                                         const ShardedTensorMetadata& metadata,
@@ -259,6 +262,7 @@ ShardedTensor init_from_local_tensor(const Tensor& local, const ShardingSpec& sp
   }
   Tensor result = detail::wrap_sharded(layout, std::move(pieces), local.scalar_type());
   result.requires_grad_(local.requires_grad());
+  if (options.init_rrefs) detail::register_remote_shards(result);
   return ShardedTensor(result);
 }
 

@@ -17,7 +17,7 @@ namespace sherd::detail {
 struct BoxLayout {
   Dims size;
   std::vector<Box> boxes;  // of this rank's pieces
-  std::vector<bool> cut;   // per dim: some piece of some rank does not hold all of it
+  std::vector<bool> cut;   // per dim: some piece of some rank, not an empty one, does not hold all of it
   /// The ranks that hold the tensor together, as a mesh of one axis; nothing for a rank's own box of pieces.
   std::optional<DeviceMesh> mesh = {};
 
@@ -33,8 +33,9 @@ struct BoxesMeta final : TensorMeta {
       : TensorMeta(MetaKind::boxes), layout(std::move(l)), pieces(std::move(p)) {}
 
   BoxLayoutPtr layout;
-  std::vector<at::Tensor> pieces;  // one per box; may be such tensors themselves
-  bool leaf_is_settled = false;    // as in DTensorMeta
+  std::vector<at::Tensor> pieces;             // one per box; may be such tensors themselves
+  bool leaf_is_settled = false;               // as in DTensorMeta
+  std::shared_ptr<const void> attached = {};  // what is this tensor's alone: those made of it do not have it
 
   c10::intrusive_ptr<BackendMeta> clone(const c10::intrusive_ptr<BackendMeta>&) const override {
     return c10::make_intrusive<BoxesMeta>(layout, pieces);

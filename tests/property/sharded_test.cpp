@@ -97,7 +97,10 @@ const Named kOperators[] = {
     {"softmax", [](const Tensor& x, const Tensor&, const Tensor&) { return x.softmax(0); }},
     {"transpose", [](const Tensor& x, const Tensor&, const Tensor&) { return x.transpose(0, -1).exp(); }},
     {"unsqueeze", [](const Tensor& x, const Tensor&, const Tensor&) { return x.unsqueeze(0) * 2; }},
-    {"matmul", [](const Tensor& x, const Tensor&, const Tensor& plain) { return x.transpose(0, -1).matmul(plain); }},
+    {"mm",
+     [](const Tensor& x, const Tensor&, const Tensor& plain) {
+       return x.dim() == 2 ? x.t().mm(plain) : x * plain;
+     }},
     {"cumsum", [](const Tensor& x, const Tensor&, const Tensor&) { return x.cumsum(0); }},
     {"to", [](const Tensor& x, const Tensor&, const Tensor&) { return x.to(torch::kFloat).to(torch::kDouble); }},
     {"clone", [](const Tensor& x, const Tensor&, const Tensor&) { return x.clone() + x.detach(); }},
