@@ -9,7 +9,7 @@ sherd_test(hosts_test LABEL conformance LINK sherd
 sherd_test(huge_message_test LABEL conformance LINK sherd SOURCES conformance/huge_test.cpp)
 
 sherd_test(comm_errors_test LABEL error LINK sherd
-  SOURCES error/comm_errors_test.cpp error/rank_failures_test.cpp)
+  SOURCES error/comm_errors_test.cpp error/rank_failures_test.cpp error/rpc_errors_test.cpp)
 
 # Ranks as processes: programs that the test starts.
 if(SHERD_TORCH_ROOMS)
@@ -56,4 +56,5 @@ endif()
 
 sherd_test(comm_test LABEL unit LINK sherd
   SOURCES unit/comm/backend_config_test.cpp unit/comm/call_shape_test.cpp unit/comm/device_mesh_test.cpp
-          unit/comm/hierarchical_test.cpp unit/comm/recorder_test.cpp unit/comm/reduce_test.cpp unit/comm/shm_test.cpp unit/comm/world_test.cpp)
+          unit/comm/hierarchical_test.cpp unit/comm/recorder_test.cpp unit/comm/reduce_test.cpp unit/comm/rpc_test.cpp
+          unit/comm/shm_test.cpp unit/comm/world_test.cpp)

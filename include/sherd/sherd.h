@@ -17,5 +17,6 @@
 #include "sherd/placement.h"
 #include "sherd/random.h"
 #include "sherd/redistribute.h"
+#include "sherd/rpc.h"
 #include "sherd/shared_memory.h"
 #include "sherd/world.h"

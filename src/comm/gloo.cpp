@@ -1,23 +1,16 @@
 // Gloo comes with libtorch, its headers do not: gloo_headers/ declares the few names that ProcessGroupGloo.hpp needs.
-#include <csignal>
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "comm/broken_pipes.h"
 #include "comm/exchange.h"
 #include "comm/own_address.h"
 #include "comm/transports.h"
 
 namespace sherd::detail {
 namespace {
-
-// Gloo writes to its sockets without MSG_NOSIGNAL: a rank that is gone would end this process by a signal instead of
-// an error. Python ignores that signal from the start; a program that has no handler of its own gets the same here.
-void ignore_broken_pipes() {
-  struct sigaction now {};
-  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
-}
 
 // Where the members' store is, "" where it is no TCP store.
 std::string host_of_store(const c10::intrusive_ptr<c10d::Store>& store) {
