@@ -108,6 +108,7 @@ std::string Link::explain_no_answer(const char* operation, int64_t asked, const 
                                     std::optional<std::chrono::milliseconds> waited) const {
   try {
     if (const auto failure = find_failure(); failure && failure->first != rank) {
+      trouble->add();
       return ErrorText(operation, failed_problem(failure->first))
           .fact(fmt::format("rank {}", failure->first), failure->second)
           .help(failed_help(failure->first));
@@ -124,6 +125,7 @@ std::string Link::explain_no_answer(const char* operation, int64_t asked, const 
         .fact("waited", seconds_text(*waited))
         .help(fmt::format("see what rank {} does; a larger timeout waits longer", asked));
   }
+  trouble->add({asked});
   return ErrorText(operation, lost_problem({asked})).fact("cause", brief(cause)).help(kLostHelp);
 }
 

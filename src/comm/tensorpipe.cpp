@@ -1,11 +1,14 @@
 // RPC by libtorch's TensorPipe agent. Every rank has one, also where ranks are threads: the agent that libtorch keeps
 // for a whole process (RpcAgent::getCurrentRpcAgent) is neither set nor asked.
+#include <tensorpipe/transport/uv/factory.h>
 #include <torch/csrc/distributed/rpc/request_callback.h>
 #include <torch/csrc/distributed/rpc/tensorpipe_agent.h>
 #include <torch/csrc/distributed/rpc/utils.h>
 
 #include <algorithm>
+#include <cstdlib>
 
+#include "comm/address_for_others.h"
 #include "comm/agent_store.h"
 #include "comm/broken_pipes.h"
 #include "comm/errors.h"
@@ -81,11 +84,47 @@ class PendingMessage final : public PendingReply {
   c10::intrusive_ptr<JitFuture> future_;
 };
 
-// Those that move tensors of the CPU; the others would set up every GPU of the machine.
+// How the bytes of tensors travel, the best way first: out of the other process's memory, or as the messages do.
+// Further ones would set up every GPU of the machine, or listen at addresses of their own choice.
 std::vector<std::string> channels() {
-  std::vector<std::string> names = rpc::TensorPipeChannelRegistry()->Keys();
-  std::erase_if(names, [](const std::string& name) { return name.starts_with("cuda"); });
+  std::vector<std::string> names = {"cma", "basic"};
+  std::erase_if(names, [](const std::string& name) { return !rpc::TensorPipeChannelRegistry()->Has(name); });
   return names;
+}
+
+// The address at which an agent that this thread starts listens; "" where TensorPipe shall choose.
+thread_local std::string own_address;
+
+std::unique_ptr<rpc::TransportRegistration> make_tcp() {
+  const std::string address = own_address.empty() ? TensorPipeAgent::guessAddress() : own_address;
+  return std::make_unique<rpc::TransportRegistration>(
+      rpc::TransportRegistration{tensorpipe::transport::uv::create(), rpc::kUvTransportPriority, address});
+}
+
+// An agent has no option for its address: it asks the registered maker of the TCP transport. This one takes that place,
+// and does for others in the process, torch.distributed.rpc say, what the one before did.
+void register_tcp() {
+  static const bool once = [] {
+    auto& registry = *rpc::TensorPipeTransportRegistry();
+    registry.SetTerminate(false);
+    try {
+      registry.Register("uv", make_tcp, c10::REGISTRY_PREFERRED);
+    } catch (const std::exception&) {  // somebody else has done the like: TensorPipe chooses
+    }
+    registry.SetTerminate(true);
+    return true;
+  }();
+  (void)once;
+}
+
+// Ranks that are threads of one process need no network.
+std::string address_of(const WireOptions& options, const c10::intrusive_ptr<AgentStore>& store) {
+  if (options.link->hubs) return "127.0.0.1";
+  const char* chosen = std::getenv("TP_SOCKET_IFNAME");  // NOLINT(concurrency-mt-unsafe): read as TensorPipe does
+  const std::string address = address_for_others(
+      {.store = store, .rank = options.link->rank, .size = options.link->size, .timeout = options.timeout},
+      chosen != nullptr && *chosen != '\0');
+  return address.find(':') == std::string::npos ? address : "[" + address + "]";
 }
 
 class TensorPipeWire final : public RpcWire {
@@ -93,7 +132,9 @@ class TensorPipeWire final : public RpcWire {
   TensorPipeWire(const WireOptions& options, Answer answer)
       : store_(c10::make_intrusive<AgentStore>(options.key, options.link, options.timeout)) {
     ignore_broken_pipes();
+    register_tcp();
     try {
+      own_address = address_of(options, store_);
       const rpc::TensorPipeRpcBackendOptions agent_options(options.threads, std::nullopt, channels(),
                                                            agent_seconds(options.timeout), "env://");
       const auto me = static_cast<rpc::worker_id_t>(options.link->rank);
