@@ -9,17 +9,19 @@ sherd_test(hosts_test LABEL conformance LINK sherd
 sherd_test(huge_message_test LABEL conformance LINK sherd SOURCES conformance/huge_test.cpp)
 
 sherd_test(comm_errors_test LABEL error LINK sherd
-  SOURCES error/comm_errors_test.cpp error/rank_failures_test.cpp)
+  SOURCES error/comm_errors_test.cpp error/rank_failures_test.cpp error/rpc_errors_test.cpp)
 
 # Ranks as processes: programs that the test starts.
 if(SHERD_TORCH_ROOMS)
-  foreach(program collectives_program failing_program hosts_program)
+  foreach(program collectives_program failing_program hosts_program rpc_program)
     add_executable(${program} multiprocess/${program}.cpp)
     set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
     sherd_use_torch_header(${program})
   endforeach()
   sherd_test(processes_test LABEL multiprocess LINK core SOURCES multiprocess/processes_test.cpp)
   add_dependencies(processes_test sherd_command collectives_program failing_program)
+  sherd_test(rpc_processes_test LABEL multiprocess LINK core SOURCES multiprocess/rpc_processes_test.cpp)
+  add_dependencies(rpc_processes_test sherd_command rpc_program)
   add_test(NAME two_hosts_test COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/multiprocess/two_hosts.sh
                                        $<TARGET_FILE:sherd_command> $<TARGET_FILE:hosts_program>)
   set_tests_properties(two_hosts_test PROPERTIES LABELS multiprocess TIMEOUT 300 PROCESSORS 4 SKIP_RETURN_CODE 77)
@@ -56,4 +58,5 @@ endif()
 
 sherd_test(comm_test LABEL unit LINK sherd
   SOURCES unit/comm/backend_config_test.cpp unit/comm/call_shape_test.cpp unit/comm/device_mesh_test.cpp
-          unit/comm/hierarchical_test.cpp unit/comm/recorder_test.cpp unit/comm/reduce_test.cpp unit/comm/shm_test.cpp unit/comm/world_test.cpp)
+          unit/comm/hierarchical_test.cpp unit/comm/recorder_test.cpp unit/comm/reduce_test.cpp unit/comm/rpc_test.cpp
+          unit/comm/shm_test.cpp unit/comm/world_test.cpp)

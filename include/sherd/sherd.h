@@ -17,6 +17,8 @@
 #include "sherd/placement.h"
 #include "sherd/random.h"
 #include "sherd/redistribute.h"
+#include "sherd/rpc.h"
+#include "sherd/sharded_modules.h"
 #include "sherd/sharded_tensor.h"
 #include "sherd/sharding_spec.h"
 #include "sherd/shared_memory.h"

@@ -12,6 +12,8 @@ void throw_error(const ErrorText& text) { throw c10::Error(text.str(), nullptr);
 
 void throw_comm_error(const std::string& text) { throw c10::DistBackendError(text); }
 
+void throw_state_error(const ErrorText& text) { throw c10::Error(text.str()); }
+
 std::string message_of(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
   return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();

@@ -12,6 +12,8 @@ namespace sherd::detail {
 /// c10::Error: what is RuntimeError in Python.
 [[noreturn]] void throw_error(const ErrorText& text);
 [[noreturn]] void throw_comm_error(const std::string& text);
+/// c10::Error itself, a RuntimeError in Python: the call is right, but not now.
+[[noreturn]] void throw_state_error(const ErrorText& text);
 
 /// Runs f; a std::invalid_argument of the rooms without libtorch leaves as c10::ValueError with the same text.
 template <class F>

@@ -104,6 +104,31 @@ std::string Link::explain_broken_call(const char* operation, const std::vector<i
   }
 }
 
+std::string Link::explain_no_answer(const char* operation, int64_t asked, const std::string& cause,
+                                    std::optional<std::chrono::milliseconds> waited) const {
+  try {
+    if (const auto failure = find_failure(); failure && failure->first != rank) {
+      trouble->add();
+      return ErrorText(operation, failed_problem(failure->first))
+          .fact(fmt::format("rank {}", failure->first), failure->second)
+          .help(failed_help(failure->first));
+    }
+    if (store && store->check({end_key(asked)})) {
+      return ErrorText(operation, gone_problem({asked}))
+          .fact("cause", brief(cause))
+          .help("sherd::shutdown_rpc(world) on every rank: it waits for the others");
+    }
+  } catch (const std::exception&) {  // the store went down with rank 0: what follows is true all the same
+  }
+  if (waited) {
+    return ErrorText(operation, fmt::format("rank {} does not answer", asked))
+        .fact("waited", seconds_text(*waited))
+        .help(fmt::format("see what rank {} does; a larger timeout waits longer", asked));
+  }
+  trouble->add({asked});
+  return ErrorText(operation, lost_problem({asked})).fact("cause", brief(cause)).help(kLostHelp);
+}
+
 std::string Link::look_around(const char* operation, const std::vector<int64_t>& ranks, const std::string& group,
                               const std::string& cause) const {
   const auto here_key = [&](int64_t r) { return fmt::format("sherd/broken/{}/{}", group, r); };

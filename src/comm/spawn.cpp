@@ -60,6 +60,7 @@ void spawn(int n, const std::function<void(World&)>& fn, const WorldOptions& opt
       set_up_autograd();
       fn(world);
       world.state()->link().post_end();
+      world.state()->end_rpc();
     } catch (...) {
       errors[static_cast<size_t>(rank)] = std::current_exception();
       int none = -1;

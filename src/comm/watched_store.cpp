@@ -23,11 +23,15 @@ void WatchedStore::wait(const std::vector<std::string>& keys, const std::chrono:
       return PrefixStore::wait(keys, std::clamp(left, std::chrono::milliseconds(1), kLook));
     } catch (const std::exception&) {
       if (left <= kLook) throw;
-      const auto failure = link_->find_failure();
-      if (failure && failure->first != link_->rank) {
-        throw std::runtime_error("rank " + std::to_string(failure->first) + " failed");
-      }
     }
+    look();
+  }
+}
+
+void WatchedStore::look() {
+  const auto failure = link_->find_failure();
+  if (failure && failure->first != link_->rank) {
+    throw std::runtime_error("rank " + std::to_string(failure->first) + " failed");
   }
 }
 

@@ -8,15 +8,20 @@
 
 namespace sherd::detail {
 
-class WatchedStore final : public c10d::PrefixStore {
+class WatchedStore : public c10d::PrefixStore {
  public:
   WatchedStore(const std::string& prefix, std::shared_ptr<const Link> link)
       : c10d::PrefixStore(prefix, link->store), link_(std::move(link)) {}
 
   std::vector<uint8_t> get(const std::string& key) override;
   void wait(const std::vector<std::string>& keys) override { wait(keys, getTimeout()); }
-  /// Throws std::runtime_error where a rank of the world has failed meanwhile.
+  /// Throws what look() throws.
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
+
+ protected:
+  /// Called now and then while somebody waits. Throws where that has become pointless: std::runtime_error where a rank
+  /// of the world has failed meanwhile.
+  virtual void look();
 
  private:
   std::shared_ptr<const Link> link_;

@@ -9,6 +9,7 @@
 #include "comm/arguments.h"
 #include "comm/errors.h"
 #include "comm/rank_list.h"
+#include "comm/rpc.h"
 #include "comm/settings.h"
 #include "comm/world_state.h"
 #include "sherd/box.h"
@@ -29,6 +30,8 @@ std::shared_ptr<WorldState> thread_world() { return this_threads_world; }
 
 WorldState::WorldState(Link link, BackendConfig backends)
     : link_(std::make_shared<const Link>(std::move(link))), backends_(std::move(backends)) {}
+
+WorldState::~WorldState() { end_rpc(); }
 
 std::shared_ptr<GroupState> WorldState::group(std::vector<int64_t> ranks, const std::string& backend) {
   if (ranks.empty()) {
@@ -66,11 +69,32 @@ void WorldState::fail(const std::string& message) {
 }
 
 void WorldState::close(const char* reason, bool in_good_order) {
+  end_rpc();
   const std::lock_guard lock(groups_mutex_);
   for (auto& [key, group] : groups_) group->close(reason, in_good_order);
 }
 
+std::shared_ptr<Rpc> WorldState::rpc() const {
+  const std::lock_guard lock(rpc_mutex_);
+  return rpc_;
+}
+
+void WorldState::set_rpc(std::shared_ptr<Rpc> rpc) {
+  const std::lock_guard lock(rpc_mutex_);
+  rpc_ = std::move(rpc);
+}
+
+void WorldState::end_rpc() {
+  std::shared_ptr<Rpc> ended;
+  {
+    const std::lock_guard lock(rpc_mutex_);
+    ended = std::exchange(rpc_, nullptr);
+  }
+  if (ended) ended->stop();
+}
+
 void WorldState::end() {
+  end_rpc();
   const std::lock_guard lock(groups_mutex_);
   for (auto& [key, group] : groups_) group->end();
 }

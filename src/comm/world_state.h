@@ -16,6 +16,7 @@
 namespace sherd::detail {
 
 class DeviceMeshState;
+class Rpc;
 
 inline constexpr const char* kLeftByFailure = "this rank left the group when it failed";
 
@@ -24,17 +25,30 @@ inline constexpr const char* kLeftByFailure = "this rank left the group when it 
 class WorldState {
  public:
   WorldState(Link link, BackendConfig backends);
+  ~WorldState();
+  WorldState(const WorldState&) = delete;
+  WorldState& operator=(const WorldState&) = delete;
 
   const Link& link() const { return *link_; }
+  const std::shared_ptr<const Link>& shared_link() const { return link_; }
   std::shared_ptr<GroupState> group(std::vector<int64_t> ranks, const std::string& backend);
   /// The thread for communication beside this rank's own.
   Background& background() { return background_; }
   /// Posts the failure and lets go of every backend.
   void fail(const std::string& message);
-  /// Closes every group.
+  /// Closes every group, and RPC.
   void close(const char* reason, bool in_good_order = false);
-  /// Tells the other members of every group that this rank makes no more calls; what it sent can still be received.
+  /// Tells the other members of every group that this rank makes no more calls; what it sent can still be received. RPC
+  /// ends.
   void end();
+
+  /// Null before init_rpc and after its end.
+  std::shared_ptr<Rpc> rpc() const;
+  void set_rpc(std::shared_ptr<Rpc> rpc);
+  /// Where the agents of the next RPC meet: the same key on every rank, another each time.
+  std::string next_rpc_key() { return "sherd/rpc/" + std::to_string(rpcs_made_++); }
+  /// Ends RPC at once, whoever still has handles.
+  void end_rpc();
 
   std::mutex mutex;                                                    // guards what follows
   std::map<std::string, std::weak_ptr<const DeviceMeshState>> meshes;  // weak: a mesh keeps its world alive
@@ -45,6 +59,9 @@ class WorldState {
   BackendConfig backends_;
   std::mutex groups_mutex_;
   std::map<std::pair<std::vector<int64_t>, std::string>, std::shared_ptr<GroupState>> groups_;
+  mutable std::mutex rpc_mutex_;
+  std::shared_ptr<Rpc> rpc_;
+  int rpcs_made_ = 0;
   Background background_;  // last: it ends before the groups do
 };
 

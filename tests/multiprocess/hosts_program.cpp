@@ -1,5 +1,5 @@
-// A rank of a world whose ranks are on several hosts, some of them on one: collectives over all of them, and a DTensor
-// that is moved between placements. Exits with 0 when everything is right.
+// A rank of a world whose ranks are on several hosts, some of them on one: collectives over all of them, a DTensor that
+// is moved between placements, and tensors of all ranks fetched. Exits with 0 when everything is right.
 
 #include <torch/torch.h>
 
@@ -11,6 +11,7 @@
 #include "sherd/device_mesh.h"
 #include "sherd/dtensor.h"
 #include "sherd/redistribute.h"
+#include "sherd/rpc.h"
 #include "sherd/world.h"
 
 namespace {
@@ -53,6 +54,15 @@ void check_redistribution(int ranks) {
   expect(at::allclose(sherd::full_tensor(product), at::mm(whole, whole.t())), "Partial to Replicate");
 }
 
+void check_rpc(const sherd::World& world) {
+  sherd::init_rpc(world);
+  const auto shared = sherd::share_tensors(world.group(), world, {at::arange(300'000) + world.rank()});
+  for (int owner = 0; owner < world.size(); ++owner) {
+    expect(at::equal(shared[static_cast<size_t>(owner)][0].to_here(), at::arange(300'000) + owner), "to_here");
+  }
+  sherd::shutdown_rpc(world);
+}
+
 }  // namespace
 
 int main() {
@@ -61,6 +71,7 @@ int main() {
   expect(name == "hierarchical", "the transport");
   check_collectives(world.group());
   check_redistribution(world.size());
+  check_rpc(world);
   std::printf("rank %d: %s, %d mistakes\n", world.rank(), name.c_str(), mistakes);
   return mistakes == 0 ? 0 : 1;
 }
