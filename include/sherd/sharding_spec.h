@@ -4,9 +4,6 @@
 // The names, fields and rules are those of PyTorch's torch.distributed._shard. Ranks in placements are the world's.
 
 #include <c10/core/Device.h>
-#include <c10/core/Layout.h>
-#include <c10/core/MemoryFormat.h>
-#include <c10/core/ScalarType.h>
 
 #include <concepts>
 #include <cstdint>
@@ -14,10 +11,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "sherd/box.h"
+#include "sherd/tensor_properties.h"
 
 namespace at {
 class Tensor;
@@ -55,28 +52,7 @@ struct ShardMetadata {
 /// "[0:4, 2:6] on rank:1/cpu"
 std::string to_string(const ShardMetadata& shard);
 
-/// What the shards of one tensor have in common.
-struct TensorProperties {
-  c10::ScalarType dtype;
-  c10::Layout layout = c10::kStrided;
-  bool requires_grad = false;
-  c10::MemoryFormat memory_format = c10::MemoryFormat::Contiguous;
-  bool pin_memory = false;
-
-  /// With the default dtype of now.
-  TensorProperties();
-  explicit TensorProperties(c10::ScalarType type) : dtype(type) {}
-  /// dtype, layout, requires_grad and pinning of a tensor.
-  static TensorProperties create_from_tensor(const at::Tensor& tensor);
-
-  /// As PyTorch's checkpoints keep them: the memory format is 0 contiguous, 1 channels_last, 2 preserve. Both throw
-  /// c10::ValueError for another one.
-  using Tuple = std::tuple<c10::ScalarType, c10::Layout, bool, int, bool>;
-  Tuple to_tuple() const;
-  static TensorProperties from_tuple(const Tuple& tuple);
-
-  bool operator==(const TensorProperties&) const = default;
-};
+using sherd::TensorProperties;
 
 struct ShardedTensorMetadata {
   std::vector<ShardMetadata> shards_metadata = {};  // of all ranks

@@ -3,6 +3,7 @@
 
 #include "sherd/blocking.h"
 #include "sherd/box.h"
+#include "sherd/checkpointable.h"
 #include "sherd/collectives.h"
 #include "sherd/costs.h"
 #include "sherd/device_mesh.h"
@@ -11,6 +12,7 @@
 #include "sherd/explain.h"
 #include "sherd/group.h"
 #include "sherd/layout.h"
+#include "sherd/local_shards.h"
 #include "sherd/mesh.h"
 #include "sherd/parallel.h"
 #include "sherd/picture.h"
@@ -22,4 +24,5 @@
 #include "sherd/sharded_tensor.h"
 #include "sherd/sharding_spec.h"
 #include "sherd/shared_memory.h"
+#include "sherd/tensor_properties.h"
 #include "sherd/world.h"

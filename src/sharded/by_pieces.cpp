@@ -12,6 +12,7 @@
 #include "comm/call.h"
 #include "comm/errors.h"
 #include "rules/registry.h"
+#include "sharded/boxed_dtensors.h"
 #include "sharded/call_tensors.h"
 #include "sharded/moves.h"
 #include "sherd/collectives.h"
@@ -65,8 +66,11 @@ class PieceCall {
     for (const int argument : info_.return_of) {
       if (info_.writes && argument < 0) return false;
     }
-    if (info_.is_inplace_view || info_.reads_strides || info_.is_random) return false;
+    if (info_.is_inplace_view || info_.reads_strides) return false;
     tensors_ = tensors_of(info_, stack_);
+    if (!choose_lead()) return false;
+    layout_ = boxes_of(tensors_[lead_].tensor)->layout;
+    if (info_.is_random && !is_own()) return false;
     for (const CallTensor& tensor : tensors_) {  // a rank that wrote its part of a plain tensor would leave the rest
       if (info_.arguments[tensor.argument].written && boxes_of(tensor.tensor) == nullptr) return false;
     }
@@ -74,9 +78,7 @@ class PieceCall {
     if (!found || found->window || !returns_tensors()) return false;
     rule_ = *found;
     if (rule_.inputs.size() != tensors_.size() || rule_.outputs.size() != info_.return_of.size()) return false;
-    choose_lead();
-    layout_ = boxes_of(tensors_[lead_].tensor)->layout;
-    return (is_elementwise() || goes_by_factors()) && align_others();
+    return outs_fit() && (is_elementwise() || goes_by_factors()) && align_others();
   }
 
   bool returns_tensors() const {
@@ -86,7 +88,7 @@ class PieceCall {
   }
 
   // What is written leads, for it stays where it is; else the first of the most dims.
-  void choose_lead() {
+  bool choose_lead() {
     std::optional<size_t> lead;
     for (size_t i = 0; i < tensors_.size(); ++i) {
       const CallTensor& candidate = tensors_[i];
@@ -97,7 +99,22 @@ class PieceCall {
       }
       if (!lead || candidate.tensor.dim() > tensors_[*lead].tensor.dim()) lead = i;
     }
-    lead_ = *lead;
+    lead_ = lead.value_or(0);
+    return lead.has_value();
+  }
+
+  // Of a rank's own pieces nobody else knows: what they give together is the rank's alone.
+  bool is_own() const { return layout_->outer.has_value(); }
+
+  // What is written by out= lies in the same pieces.
+  bool outs_fit() const {
+    for (size_t i = 0; i < info_.arguments.size(); ++i) {
+      if (!info_.arguments[i].out) continue;
+      const c10::IValue& value = stack_[base_ + i];
+      const BoxesMeta* meta = value.isTensor() ? boxes_of(value.toTensor()) : nullptr;
+      if (meta == nullptr || meta->layout != layout_) return false;
+    }
+    return true;
   }
 
   // Every result has the leading tensor's size, and what stands at a place depends on what stands there in the
@@ -143,7 +160,7 @@ class PieceCall {
   // Every dim that is cut is one factor, which the outputs have, too, or which is reduced in all of them.
   bool goes_by_factors() {
     factor_dims_.assign(rule_.factors.size(), kNotCut);
-    if (dynamic_cast<const ShardedLayout*>(layout_.get()) == nullptr) return false;
+    if (dynamic_cast<const ShardedLayout*>(layout_.get()) == nullptr && !is_own()) return false;
     // What one rank has all of is as well reduced, or multiplied, by all.
     const bool is_cut = std::find(layout_->cut.begin(), layout_->cut.end(), true) != layout_->cut.end();
     if (!is_cut && !info_.is_view) return false;
@@ -164,6 +181,7 @@ class PieceCall {
         return false;
       }
     }
+    if (is_own() && !reduces_) return false;
     if (reduces_ && (any_kept || rule_.outputs.size() != 1 || info_.writes)) return false;
     for (const auto* operands : {&rule_.inputs, &rule_.outputs}) {
       for (const BoundOperand& operand : *operands) {
@@ -192,6 +210,12 @@ class PieceCall {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       Tensor& tensor = tensors_[i].tensor;
       const BoxesMeta* meta = boxes_of(tensor);
+      if (meta_of(tensor) != nullptr) {
+        const auto* held = dynamic_cast<const HeldBoxes*>(layout_.get());
+        if (held == nullptr || !elementwise_) return false;
+        tensor = operand_in_boxes(info_, tensor, *held);
+        continue;
+      }
       if (i == lead_ || meta == nullptr) continue;
       if (elementwise_) {
         if (tensor.sizes() != at::IntArrayRef(layout_->size)) return false;
@@ -317,11 +341,11 @@ class PieceCall {
 
   // What all pieces of all ranks give together: the same on every rank.
   Tensor reduced(std::vector<Tensor> parts) const {
-    const auto& layout = static_cast<const ShardedLayout&>(*layout_);
+    const auto* layout = dynamic_cast<const ShardedLayout*>(layout_.get());
     Tensor sum;
     for (const Tensor& part : parts) sum = sum.defined() ? combined(sum, part) : part.contiguous().clone();
-    if (!sum.defined()) sum = neutral(example(0), layout.device);
-    if (layout.holders.group()) all_reduce(*layout.holders.group(), sum, reduce_op_).wait();
+    if (!sum.defined()) sum = neutral(example(0), layout != nullptr ? layout->device : asked_device());
+    if (layout != nullptr && layout->holders.group()) all_reduce(*layout->holders.group(), sum, reduce_op_).wait();
     return sum;
   }
 

@@ -2,6 +2,7 @@
 
 #include "comm/errors.h"
 #include "comm/rank_list.h"
+#include "sharded/boxed_dtensors.h"
 #include "sharded/moves.h"
 
 namespace sherd::detail {
@@ -59,11 +60,17 @@ Tensor aligned(const std::string& operation, const Tensor& tensor, const BoxLayo
     }
     return same_layout(*has, *sharded) ? tensor : exchanged(tensor, sharded);
   }
-  if (!sharded && has == nullptr && meta->layout->boxes == layout->boxes) return tensor;
+  const auto to = std::dynamic_pointer_cast<const HeldBoxes>(layout);
+  const auto from = std::dynamic_pointer_cast<const HeldBoxes>(meta->layout);
+  if (to && from) return from_boxes_to_boxes(operation, tensor, from, to);
+  const auto places = [](const BoxLayout& one) -> const std::vector<Box>& {
+    return one.outer ? one.outer->boxes : one.boxes;
+  };
+  if (!sharded && has == nullptr && places(*meta->layout) == places(*layout)) return tensor;
   ErrorText text(operation, "the tensors lie in different pieces");
   for (const BoxLayout* one : {layout.get(), meta->layout.get()}) {
     std::string boxes;
-    for (const Box& box : one->boxes) boxes += (boxes.empty() ? "" : ", ") + to_string(box);
+    for (const Box& box : places(*one)) boxes += (boxes.empty() ? "" : ", ") + to_string(box);
     text.fact("pieces", boxes.empty() ? "none" : boxes);
   }
   throw_value_error(text.help("make both of the same rectangles"));

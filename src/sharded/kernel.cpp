@@ -8,12 +8,15 @@
 #include "comm/call.h"
 #include "comm/errors.h"
 #include "sharded/as_dtensor.h"
+#include "sharded/boxed_dtensors.h"
 #include "sharded/by_pieces.h"
 #include "sharded/call_tensors.h"
 #include "sharded/custom_ops.h"
 #include "sharded/embedding.h"
 #include "sharded/layout.h"
 #include "sharded/leaves.h"
+#include "sharded/local_shards.h"
+#include "sharded/local_shards_ops.h"
 #include "sherd/collectives.h"
 #include "tensor/draw.h"
 #include "tensor/rewrite_tools.h"
@@ -30,6 +33,21 @@ std::string text_of(const Tensor& tensor) {
   const std::string size = dtype_name(tensor.scalar_type()) + to_string(tensor.sizes().vec());
   if (meta == nullptr) return size;
   return fmt::format("{} in {} pieces here", size, meta->pieces.size());
+}
+
+// The shards of two LocalShardsWrappers in any order. Flags that are not data do not count.
+template <class Same>
+bool same_shards(const Tensor& a, const Tensor& b, const Same& same) {
+  const LocalShardsLayout* left = local_shards_layout(a);
+  const LocalShardsLayout* right = local_shards_layout(b);
+  if (left == nullptr || right == nullptr || a.scalar_type() != b.scalar_type()) return false;
+  if (left->chunks.size() != right->chunks.size()) return false;
+  for (size_t i = 0; i < left->chunks.size(); ++i) {
+    const auto there = right->table.find(left->chunks[i].offsets);
+    if (!there || right->chunks[*there] != left->chunks[i]) return false;
+    if (!same(boxes_of(a)->pieces[i], boxes_of(b)->pieces[*there])) return false;
+  }
+  return true;
 }
 
 // Both must be alike in every respect; then all ranks agree on whether all of their pieces are.
@@ -52,10 +70,7 @@ bool same_everywhere(const char* operation, const Tensor& a, const Tensor& b, co
     }
     return true;
   };
-  if (left == nullptr || right == nullptr) {
-    return left == right && a.scalar_type() == b.scalar_type() && one->layout->boxes == other->layout->boxes &&
-           all_same();
-  }
+  if (left == nullptr || right == nullptr) return left == right && same_shards(a, b, same);
   if (!same_layout(*left, *right) || a.scalar_type() != b.scalar_type()) return false;
   if (!left->holders.group()) return !left->holders.world() ? all_same() : true;
   const Tensor flag = at::empty({1}, at::TensorOptions(c10::kLong).device(left->mesh->device()));
@@ -84,7 +99,12 @@ bool allclose(const c10::OperatorHandle& op, Stack& stack) {
 }
 
 bool is_pinned(const c10::OperatorHandle& op, Stack& stack) {
-  const ShardedLayout* layout = sharded_layout(argument(stack, op, 0).toTensor());
+  const Tensor self = argument(stack, op, 0).toTensor();
+  if (is_local_shards(self)) {
+    answer(op, stack, LocalShardsWrapper(self).is_pinned());
+    return true;
+  }
+  const ShardedLayout* layout = sharded_layout(self);
   if (layout == nullptr) return false;
   answer(op, stack, layout->pin_memory);
   return true;
@@ -100,6 +120,14 @@ constexpr Special kSpecial[] = {
     {"aten::is_pinned", is_pinned},
     {"aten::embedding", embedding_below_autograd},
     {"aten::embedding_renorm_", embedding_renorm},
+    {"aten::view", view_of_shards},
+    {"aten::new_empty", new_beside_shards},
+    {"aten::new_empty_strided", new_beside_shards},
+    {"aten::new_zeros", new_beside_shards},
+    {"aten::new_ones", new_beside_shards},
+    {"aten::new_full", new_beside_shards},
+    {"_c10d_functional::all_gather_into_tensor", all_gather_shards},
+    {"_c10d_functional::wait_tensor", wait_for_shards},
 };
 
 bool run_special(const c10::OperatorHandle& op, const OpInfo& info, Stack& stack) {
@@ -108,7 +136,8 @@ bool run_special(const c10::OperatorHandle& op, const OpInfo& info, Stack& stack
   }
   // The others of the random operators go as DTensors, which have the same numbers at the same places.
   const bool draws = info.rewrite == draw_in_place || info.rewrite == draw_anew || info.rewrite == draw_like;
-  if (!draws) return false;
+  // A LocalShardsWrapper draws as other tensors of one rank do, shard by shard.
+  if (!draws || is_local_shards(stack[stack.size() - info.arguments.size()].toTensor())) return false;
   const Rewriting scope(info);
   return info.rewrite(op, stack);
 }
@@ -129,15 +158,22 @@ void refuse_mixture(const OpInfo& info, const std::vector<CallTensor>& tensors) 
   for (const CallTensor& tensor : tensors) {
     if (tensor.tensor.defined()) text.fact("tensor", text_of(tensor.tensor));
   }
-  throw c10::NotImplementedError(
-      text.help("gather the tensor first, or sherd::sharded::custom_sharded_op(\"" + info.name + "\", function)")
-          .str());
+  const bool own = std::any_of(tensors.begin(), tensors.end(), [](const CallTensor& t) {
+    return t.tensor.defined() && is_local_shards(t.tensor);
+  });
+  if (own) {
+    text.help("sherd::from_local(wrapper, mesh, placements), or the shards one by one: wrapper.local_shards()");
+  } else {
+    text.help("gather the tensor first, or sherd::sharded::custom_sharded_op(\"" + info.name + "\", function)");
+  }
+  throw c10::NotImplementedError(text.str());
 }
 
 void run(const c10::OperatorHandle& op, const OpInfo& info, Stack& stack) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   // As for DTensors: a write to a view is replayed through the view itself.
   c10::AutogradState::get_tls_state().set_view_replay_enabled(true);
+  if (run_on_boxed_dtensors(op, info, stack)) return;
   const std::vector<CallTensor> tensors = tensors_of(info, stack);
   for (const CallTensor& tensor : tensors) settle_leaf(tensor.tensor);
   if (run_custom_op(op, stack)) return;

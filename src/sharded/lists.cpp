@@ -1,6 +1,7 @@
 // Operators on lists of tensors, those of optimizers above all: the lists become lists of pieces.
 
 #include "comm/errors.h"
+#include "sharded/boxed_dtensors.h"
 #include "sharded/by_pieces.h"
 #include "sharded/call_tensors.h"
 #include "sharded/layout.h"
@@ -40,15 +41,30 @@ Tensor part_for(const Tensor& tensor, const BoxLayout& layout, const Box& box) {
   return part;
 }
 
-c10::List<Tensor> expanded(const OpInfo& info, const std::vector<Tensor>& list, const Layouts& layouts) {
+// What is written keeps its place, so the tensors that it is computed with come to it, not it to them.
+void check_written(const OpInfo& info, const Tensor& tensor) {
+  if (boxes_of(tensor) != nullptr) return;
+  const DTensorMeta* meta = meta_of(tensor);
+  throw_value_error(
+      ErrorText(info.short_name(), "a tensor that is not in pieces cannot be written from one that is")
+          .fact("written", meta != nullptr ? describe(*meta->spec, tensor.scalar_type()) : to_string(tensor.sizes().vec()))
+          .help("gather the other one first, or bring this one to its pieces"));
+}
+
+c10::List<Tensor> expanded(const OpInfo& info, const std::vector<Tensor>& list, const Layouts& layouts, bool written) {
   c10::List<Tensor> result;
   for (size_t k = 0; k < list.size(); ++k) {
     if (!layouts[k]) {
       result.push_back(list[k]);
       continue;
     }
-    const bool in_boxes = boxes_of(list[k]) != nullptr;
-    const Tensor there = in_boxes ? aligned(info.short_name(), list[k], layouts[k]) : list[k];
+    if (written) check_written(info, list[k]);
+    const auto* held = dynamic_cast<const HeldBoxes*>(layouts[k].get());
+    const bool in_dtensor = held != nullptr && meta_of(list[k]) != nullptr;
+    const bool in_boxes = in_dtensor || boxes_of(list[k]) != nullptr;
+    const Tensor there = in_dtensor ? operand_in_boxes(info, list[k], *held)
+                         : in_boxes ? aligned(info.short_name(), list[k], layouts[k])
+                                    : list[k];
     for (size_t i = 0; i < layouts[k]->boxes.size(); ++i) {
       result.push_back(in_boxes ? boxes_of(there)->pieces[i] : part_for(there, *layouts[k], layouts[k]->boxes[i]));
     }
@@ -100,7 +116,7 @@ void run_lists_by_pieces(const c10::OperatorHandle& op, const OpInfo& info, Stac
       if (!value.isTensorList() || value.toTensorVector().empty()) continue;
       const std::vector<Tensor> list = value.toTensorVector();
       if (originals.empty()) originals = list;
-      value = expanded(info, list, layouts);
+      value = expanded(info, list, layouts, info.arguments[i].written);
     } else if (info.arguments[i].kind == ArgumentKind::tensor) {
       if (!value.isTensor() || boxes_of(value.toTensor()) == nullptr) continue;
       throw_value_error(ErrorText(info.short_name(), "this argument cannot lie in pieces")

@@ -1,5 +1,3 @@
-#include <ATen/core/Tensor.h>
-#include <c10/core/DefaultDtype.h>
 #include <c10/util/hash.h>
 #include <fmt/format.h>
 
@@ -8,17 +6,8 @@
 #include "comm/call.h"
 #include "comm/errors.h"
 #include "sherd/sharding_spec.h"
-#include "tensor/meta.h"
 
 namespace sherd::sharded {
-namespace {
-
-using c10::MemoryFormat;
-
-constexpr std::pair<MemoryFormat, int> kFormats[] = {
-    {MemoryFormat::Contiguous, 0}, {MemoryFormat::ChannelsLast, 1}, {MemoryFormat::Preserve, 2}};
-
-}  // namespace
 
 ShardMetadata::ShardMetadata(Dims offsets, Dims sizes, std::optional<RemoteDevice> where)
     : shard_offsets(std::move(offsets)), shard_sizes(std::move(sizes)), placement(std::move(where)) {
@@ -37,42 +26,6 @@ ShardMetadata::ShardMetadata(Dims offsets, Dims sizes, std::optional<RemoteDevic
 std::string to_string(const ShardMetadata& shard) {
   const std::string box = sherd::to_string(shard.box());
   return shard.placement ? box + " on " + to_string(*shard.placement) : box;
-}
-
-TensorProperties::TensorProperties() : dtype(c10::get_default_dtype_as_scalartype()) {}
-
-TensorProperties TensorProperties::create_from_tensor(const at::Tensor& tensor) {
-  TensorProperties properties(tensor.scalar_type());
-  properties.layout = tensor.layout();
-  properties.requires_grad = tensor.requires_grad();
-  const bool plain = !detail::has_meta(tensor.unsafeGetTensorImpl());
-  properties.pin_memory = plain && tensor.device().is_cpu() && tensor.is_pinned();
-  return properties;
-}
-
-TensorProperties::Tuple TensorProperties::to_tuple() const {
-  for (const auto& [format, number] : kFormats) {
-    if (format == memory_format) return {dtype, layout, requires_grad, number, pin_memory};
-  }
-  detail::throw_value_error(ErrorText("TensorProperties", "this memory format cannot be written")
-                                .fact("memory_format", c10::str(memory_format))
-                                .help("contiguous, channels_last or preserve"));
-}
-
-TensorProperties TensorProperties::from_tuple(const Tuple& tuple) {
-  const auto& [dtype, layout, requires_grad, number, pin_memory] = tuple;
-  for (const auto& [format, known] : kFormats) {
-    if (known != number) continue;
-    TensorProperties properties(dtype);
-    properties.layout = layout;
-    properties.requires_grad = requires_grad;
-    properties.memory_format = format;
-    properties.pin_memory = pin_memory;
-    return properties;
-  }
-  detail::throw_value_error(ErrorText("TensorProperties", "unknown memory format")
-                                .fact("number", std::to_string(number))
-                                .help("0 contiguous, 1 channels_last, 2 preserve"));
 }
 
 std::string to_string(const ShardedTensorMetadata& metadata) {

@@ -4,11 +4,14 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
+#include <map>
+
 #include "comm/call.h"
 #include "comm/errors.h"
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
 #include "sherd/redistribute.h"
+#include "tensor/boxes.h"
 #include "tensor/checked.h"
 #include "tensor/edges.h"
 #include "tensor/meta.h"
@@ -25,34 +28,37 @@ using plan::RankPart;
 
 constexpr int64_t kStagingBytes = RedistributeOptions().staging_bytes;
 
+// The boxes of every rank of the group.
+std::vector<RankPart> boxes_of_all(const Group& group, const std::vector<Box>& mine) {
+  const std::vector<std::string> texts = all_gather_text(group, detail::to_lines(mine));
+  std::vector<RankPart> parts;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const std::vector<Box> theirs = detail::from_lines(texts[i]);
+    for (size_t k = 0; k < theirs.size(); ++k) parts.push_back({group.ranks()[i], k, plan::grid_of(theirs[k])});
+  }
+  return parts;
+}
+
+}  // namespace
+
+namespace detail {
+
 std::string to_lines(const std::vector<Box>& boxes) {
   std::string text;
   for (const Box& box : boxes) text += to_string(box) + "\n";
   return text;
 }
 
-std::vector<Box> from_lines(const std::string& text) {
+std::vector<Box> from_lines(std::string_view text) {
   std::vector<Box> boxes;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = text.find('\n', begin);
-    boxes.push_back(parse_box(std::string_view(text).substr(begin, end - begin)));
+    boxes.push_back(parse_box(text.substr(begin, end - begin)));
     begin = end + 1;
   }
   return boxes;
 }
 
-// The boxes of every rank of the group.
-std::vector<RankPart> boxes_of_all(const Group& group, const std::vector<Box>& mine) {
-  const std::vector<std::string> texts = all_gather_text(group, to_lines(mine));
-  std::vector<RankPart> parts;
-  for (size_t i = 0; i < texts.size(); ++i) {
-    const std::vector<Box> theirs = from_lines(texts[i]);
-    for (size_t k = 0; k < theirs.size(); ++k) parts.push_back({group.ranks()[i], k, plan::grid_of(theirs[k])});
-  }
-  return parts;
-}
-
-// The most elements that a rank has in boxes.
 int64_t largest(const std::vector<RankPart>& parts) {
   std::map<int64_t, int64_t> elements;
   int64_t most = 0;
@@ -67,13 +73,36 @@ void check_inside(const char* operation, const Box& box, const Dims& shape) {
     fits = box.offset[d] >= 0 && box.size[d] >= 0 && box.offset[d] + box.size[d] <= shape[d];
   }
   if (fits) return;
-  detail::throw_value_error(ErrorText(operation, "a box is not inside the tensor")
-                                .fact("box", to_string(box))
-                                .fact("tensor", to_string(shape))
-                                .help(fmt::format("boxes inside {}", to_string(whole))));
+  throw_value_error(ErrorText(operation, "a box is not inside the tensor")
+                        .fact("box", to_string(box))
+                        .fact("tensor", to_string(shape))
+                        .help(fmt::format("boxes inside {}", to_string(whole))));
 }
 
-}  // namespace
+std::vector<Tensor> read_parts(const Tensor& dtensor, const std::vector<Box>& boxes,
+                               const std::vector<RankPart>& wanted) {
+  DTensorMeta* given = meta_of(dtensor);
+  const Tensor settled =
+      given->spec->has_partial ? redistributed(dtensor, grad_placements_for(given->spec->placements)) : dtensor;
+  DTensorMeta* meta = meta_of(settled);
+  const DeviceMesh& mesh = meta->spec->mesh;
+  const Layout layout = meta->spec->layout();
+  const Tensor& local = current_local(*meta);
+  std::vector<Tensor> results;
+  std::vector<HeldPart> to;
+  for (const Box& box : boxes) {
+    results.push_back(at::empty(box.size, local.options()));
+    to.push_back({results.back(), plan::grid_of(box)});
+  }
+  if (local.is_meta()) return results;
+  const int64_t bytes = (largest_part(layout) + largest(wanted)) * static_cast<int64_t>(local.element_size());
+  swap_parts(mesh.world().group(mesh.mesh().ranks()),
+             {{local.contiguous(), plan::grid_of(layout, *mesh.coordinate())}}, std::move(to),
+             plan::transfers(layout, wanted, mesh.world().rank()), bytes, kStagingBytes);
+  return results;
+}
+
+}  // namespace detail
 
 std::vector<Tensor> read_boxes(const Tensor& tensor, const std::vector<Box>& boxes) {
   constexpr const char* kOperation = "read_boxes";
@@ -81,26 +110,11 @@ std::vector<Tensor> read_boxes(const Tensor& tensor, const std::vector<Box>& box
   if (!given->mesh.coordinate()) return {};
   const Group group = given->mesh.world().group(given->mesh.mesh().ranks());
   agree(group, kOperation, [&] {
-    for (const Box& box : boxes) check_inside(kOperation, box, given->sizes);
+    for (const Box& box : boxes) detail::check_inside(kOperation, box, given->sizes);
   });
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const Tensor settled =
-      given->has_partial ? detail::redistributed(tensor, detail::grad_placements_for(given->placements)) : tensor;
-  const std::vector<RankPart> wanted = boxes_of_all(group, boxes);
-  auto* meta = meta_of(settled);
-  const Layout layout = meta->spec->layout();
-  const Tensor& local = detail::current_local(*meta);
-  std::vector<Tensor> results;
-  std::vector<HeldPart> to;
-  for (const Box& box : boxes) {
-    results.push_back(at::empty(box.size, local.options()));
-    to.push_back({results.back(), plan::grid_of(box)});
-  }
-  const int64_t rank = given->mesh.world().rank();
-  const int64_t bytes = (detail::largest_part(layout) + largest(wanted)) * static_cast<int64_t>(local.element_size());
-  detail::swap_parts(group, {{local.contiguous(), plan::grid_of(layout, *given->mesh.coordinate())}}, std::move(to),
-                     plan::transfers(layout, wanted, rank), bytes, kStagingBytes);
-  return results;
+  const Tensor settled = given->boxes ? detail::redistributed(tensor, given->placements) : tensor;
+  return detail::read_parts(settled, boxes, boxes_of_all(group, boxes));
 }
 
 Tensor from_boxes(const std::vector<BoxTensor>& boxes, const Dims& shape, const DeviceMesh& mesh, Placements placements,
@@ -119,7 +133,7 @@ Tensor from_boxes(const std::vector<BoxTensor>& boxes, const Dims& shape, const 
   const Group group = mesh.world().group(mesh.mesh().ranks());
   agree(group, kOperation, [&] {
     for (const BoxTensor& piece : boxes) {
-      check_inside(kOperation, piece.box, shape);
+      detail::check_inside(kOperation, piece.box, shape);
       if (piece.tensor.sizes() == at::IntArrayRef(piece.box.size) && piece.tensor.scalar_type() == dtype) continue;
       detail::throw_value_error(ErrorText(kOperation, "a tensor does not fit its box")
                                     .fact("box", fmt::format("{}, {}", to_string(piece.box), detail::dtype_name(dtype)))
@@ -150,7 +164,7 @@ Tensor from_boxes(const std::vector<BoxTensor>& boxes, const Dims& shape, const 
   for (const BoxTensor& piece : boxes) {
     from.push_back({piece.tensor.detach().to(mesh.device()).contiguous(), plan::grid_of(piece.box)});
   }
-  const int64_t bytes = (detail::largest_part(layout) + largest(held)) * static_cast<int64_t>(local.element_size());
+  const int64_t bytes = (detail::largest_part(layout) + detail::largest(held)) * static_cast<int64_t>(local.element_size());
   detail::swap_parts(group, std::move(from), {{local, wanted}}, plan::transfers(held, layout, mesh.world().rank()),
                      bytes, kStagingBytes);
   return detail::wrap(spec, local);

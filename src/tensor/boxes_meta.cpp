@@ -14,9 +14,17 @@ at::Tensor part_of(const at::Tensor& whole, const Box& box) {
   return part;
 }
 
+at::Tensor cut_into(const BoxLayoutPtr& layout, const at::Tensor& whole) {
+  std::vector<at::Tensor> pieces;
+  for (const Box& box : layout->boxes) pieces.push_back(part_of(whole, box));
+  return wrap_pieces(layout, std::move(pieces), whole.scalar_type(), whole.device());
+}
+
 bool has_boxes(const OpInfo& info, const torch::jit::Stack& stack) {
   const auto in_boxes = [](const c10::IValue& value) {
-    return value.isTensor() && boxes_of(value.toTensor()) != nullptr;
+    if (!value.isTensor()) return false;
+    const DTensorMeta* meta = meta_of(value.toTensor());
+    return meta != nullptr ? meta->spec->boxes != nullptr : boxes_of(value.toTensor()) != nullptr;
   };
   for (size_t i = stack.size() - info.arguments.size(); i < stack.size(); ++i) {
     if (in_boxes(stack[i])) return true;

@@ -18,8 +18,14 @@ struct BoxLayout {
   Dims size;
   std::vector<Box> boxes;  // of this rank's pieces
   std::vector<bool> cut;   // per dim: some piece of some rank, not an empty one, does not hold all of it
-  /// The ranks that hold the tensor together, as a mesh of one axis; nothing for a rank's own box of pieces.
+  /// The ranks that hold the tensor together; nothing for a rank's own box of pieces.
   std::optional<DeviceMesh> mesh = {};
+  /// Where a rank's own pieces stand in the tensor of which they are a part, and its size where that is known.
+  struct Outer {
+    std::vector<Box> boxes;
+    std::optional<Dims> size = {};
+  };
+  std::optional<Outer> outer = {};
 
   BoxLayout() = default;
   BoxLayout(const BoxLayout&) = default;
@@ -55,7 +61,10 @@ at::Tensor wrap_pieces(BoxLayoutPtr layout, std::vector<at::Tensor> pieces, c10:
 /// The part of a whole tensor that a box is, as a view.
 at::Tensor part_of(const at::Tensor& whole, const Box& box);
 
-/// True where a tensor of the call lies in boxes.
+/// A plain tensor of the layout's size in its pieces, which share its memory.
+at::Tensor cut_into(const BoxLayoutPtr& layout, const at::Tensor& whole);
+
+/// True where a tensor of the call lies in boxes, or is a DTensor of which the ranks' parts do (held_boxes.h).
 bool has_boxes(const OpInfo& info, const torch::jit::Stack& stack);
 
 /// What calls with such tensors go to. The room that knows what they are sets it when the library is loaded.

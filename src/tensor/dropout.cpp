@@ -19,6 +19,7 @@
 #include "tensor/dispatch.h"
 #include "tensor/draw.h"
 #include "tensor/draw_by_torch.h"
+#include "tensor/held_boxes.h"
 #include "tensor/pieces.h"
 #include "tensor/rewrite_tools.h"
 
@@ -39,7 +40,9 @@ void check_probability(const char* operation, double p) {
 
 // Zeroing and scaling go through sums and averages of parts; what reduces otherwise is reduced first.
 Tensor droppable(const Tensor& tensor) {
-  for (const Placement& p : meta_of(tensor)->spec->placements) {
+  const SpecPtr& spec = meta_of(tensor)->spec;
+  if (spec->boxes) return ordinary(tensor, spec->placements, {.operation = "dropout"});
+  for (const Placement& p : spec->placements) {
     const auto* partial = std::get_if<Partial>(&p);
     if (partial != nullptr && partial->op != ReduceOp::sum && partial->op != ReduceOp::avg) return reduced(tensor);
   }

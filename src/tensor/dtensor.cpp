@@ -14,6 +14,7 @@
 #include "comm/errors.h"
 #include "rules/registry.h"
 #include "sherd/collectives.h"
+#include "tensor/boxes_meta.h"
 #include "tensor/checked.h"
 #include "tensor/edges.h"
 #include "tensor/meta.h"
@@ -119,7 +120,13 @@ DeviceMesh mesh_of(const Tensor& tensor) { return detail::require_dtensor("mesh_
 const Placements& placements_of(const Tensor& tensor) {
   return detail::require_dtensor("placements_of", tensor).spec->placements;
 }
-Layout layout_of(const Tensor& tensor) { return detail::require_dtensor("layout_of", tensor).spec->layout(); }
+Layout layout_of(const Tensor& tensor) {
+  const auto& spec = detail::require_dtensor("layout_of", tensor).spec;
+  if (!spec->boxes) return spec->layout();
+  detail::throw_value_error(ErrorText("layout_of", "the tensor lies in boxes that its ranks chose")
+                                .fact("tensor", to_string(tensor))
+                                .help("sherd::checkpointable(tensor)->chunk_list() for this rank's boxes"));
+}
 
 Tensor distribute_tensor(const Tensor& tensor, const DeviceMesh& mesh, Placements placements,
                          const DistributeOptions& options) {
@@ -127,11 +134,17 @@ Tensor distribute_tensor(const Tensor& tensor, const DeviceMesh& mesh, Placement
   detail::require_dense(kOperation, tensor);
   placements = checked(kOperation, mesh, tensor.sizes().vec(), std::move(placements));
   if (const auto* meta = meta_of(tensor)) {
-    if (meta->spec->mesh == mesh && meta->spec->placements == placements) return tensor;
+    if (meta->spec->mesh == mesh && meta->spec->placements == placements && !meta->spec->boxes) return tensor;
     detail::throw_value_error(ErrorText(kOperation, "the tensor is distributed already, otherwise")
                                   .fact("it is", to_string(tensor))
                                   .fact("asked", to_string(placements) + " on " + to_string(mesh))
                                   .help("sherd::redistribute(tensor, placements)"));
+  }
+  if (detail::boxes_of(tensor) != nullptr) {
+    detail::throw_value_error(
+        ErrorText(kOperation, "the tensor lies in pieces already")
+            .fact("tensor", tensor_text(tensor))
+            .help("sherd::from_local(wrapper, mesh, placements) or sherd::sharded::to_dtensor(tensor)"));
   }
   if (!tensor.is_leaf()) {
     detail::throw_value_error(ErrorText(kOperation, "the tensor is not a leaf: its history would be lost")

@@ -5,6 +5,7 @@
 
 #include "plan/placement_lists.h"
 #include "tensor/dispatch.h"
+#include "tensor/held_boxes.h"
 #include "tensor/meta.h"
 #include "tensor/redistributed.h"
 
@@ -56,6 +57,7 @@ Tensor as_dtensor(const Tensor& grad, const SpecPtr& spec) {
 Tensor brought_back(const Tensor& grad, const Kept& before) {
   if (!grad.defined()) return grad;
   const Tensor there = as_dtensor(grad, before.spec);
+  if (before.spec->boxes) return to_boxes_edge(there, before.spec);
   if (meta_of(there)->spec->mesh == before.spec->mesh) {
     return redistribute_edge(there, before.placements, before.options);
   }
@@ -86,6 +88,12 @@ struct ToLocal : Function<ToLocal> {
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     if (!grads[0].defined()) return {Tensor(), Tensor()};
     const Kept& before = kept(context);
+    if (before.spec->boxes) {
+      // The gradient of a box of pieces may be a plain tensor (an expanded number, say).
+      const bool plain = boxes_of(grads[0]) == nullptr;
+      const Tensor grad = plain ? cut_into(before.spec->boxes->local, grads[0].detach()) : grads[0];
+      return {from_local_edge(grad, before.spec, {}), Tensor()};
+    }
     const SpecPtr spec = intern_spec(before.spec->mesh, before.placements, before.spec->sizes, before.spec->strides);
     return {from_local_edge(grads[0], spec, before.placements), Tensor()};
   }
@@ -100,7 +108,9 @@ struct FromLocal : Function<FromLocal> {
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     if (!grads[0].defined()) return {Tensor(), Tensor(), Tensor()};
     const Kept& before = kept(context);
-    const Tensor grad = redistribute_edge(as_dtensor(grads[0], before.spec), before.placements);
+    const Tensor given = as_dtensor(grads[0], before.spec);
+    const Tensor grad =
+        before.spec->boxes ? to_boxes_edge(given, before.spec) : redistribute_edge(given, before.placements);
     return {to_local_edge(grad, grad_placements_for(before.placements)), Tensor(), Tensor()};
   }
 };
@@ -110,7 +120,8 @@ struct FromLocal : Function<FromLocal> {
 Placements grad_placements_for(Placements placements) { return plan::without_partials(std::move(placements)); }
 
 Tensor redistribute_edge(const Tensor& tensor, const Placements& to, const RedistributeOptions& options) {
-  if (meta_of(tensor)->spec->placements == to) return tensor;
+  const Spec& from = *meta_of(tensor)->spec;
+  if (!from.boxes && from.placements == to) return tensor;
   return moved_edge(tensor, redistributed(tensor, to, options), options);
 }
 
@@ -132,6 +143,15 @@ Tensor moved_edge(const Tensor& tensor, const Tensor& moved, const RedistributeO
   return Moved::apply(tensor, Moved::Result{moved}, options);
 }
 
+Tensor to_boxes_edge(const Tensor& tensor, const SpecPtr& spec) {
+  const Tensor given = as_dtensor(tensor, spec);
+  const Tensor there = [&] {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return brought_to_boxes(given, spec);
+  }();
+  return moved_edge(given, there, {});
+}
+
 Tensor to_local_edge(const Tensor& tensor, const Placements& grad_placements) {
   settle_leaf(tensor);
   if (!c10::GradMode::is_enabled() || !tensor.requires_grad()) return current_local(*meta_of(tensor));
@@ -150,6 +170,7 @@ void hook_leaf(const Tensor& tensor) {
   const SpecPtr spec = meta_of(tensor)->spec;
   tensor.register_hook([spec](const Tensor& grad) {
     if (!grad.defined()) return grad;
+    if (spec->boxes) return to_boxes_edge(grad, spec);
     return redistribute_edge(as_dtensor(grad, spec), grad_placements_for(spec->placements));
   });
 }

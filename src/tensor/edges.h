@@ -30,6 +30,9 @@ at::Tensor from_local_edge(const at::Tensor& local, const SpecPtr& spec, const P
 /// The local tensor; its gradient is the local part of a DTensor with `grad_placements`.
 at::Tensor to_local_edge(const at::Tensor& tensor, const Placements& grad_placements);
 
+/// A DTensor, or a plain tensor that every rank has, in the boxes of `spec`; the gradient goes back.
+at::Tensor to_boxes_edge(const at::Tensor& tensor, const SpecPtr& spec);
+
 /// What a gradient's placements are by default: Partial becomes Replicate.
 Placements grad_placements_for(Placements placements);
 

@@ -11,7 +11,9 @@
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
 #include "tensor/checked.h"
+#include "tensor/boxes_meta.h"
 #include "tensor/edges.h"
+#include "tensor/from_local_boxes.h"
 #include "tensor/meta.h"
 
 namespace sherd {
@@ -126,6 +128,9 @@ Tensor from_local(const Tensor& local, const DeviceMesh& mesh, Placements placem
     detail::throw_value_error(ErrorText(kOperation, "the tensor is distributed already")
                                   .fact("tensor", to_string(local))
                                   .help("sherd::redistribute(tensor, placements)"));
+  }
+  if (detail::boxes_of(local) != nullptr) {
+    return detail::from_local_boxes(local, mesh, std::move(placements), options);
   }
   if (options.stride && !options.shape) {
     detail::throw_value_error(ErrorText(kOperation, "strides need a shape")

@@ -125,7 +125,7 @@ void require_dense(const char* operation, const at::Tensor& tensor) {
 
 std::string describe(const Spec& spec, c10::ScalarType dtype) {
   const TensorText text{dtype_name(dtype), spec.sizes, spec.placements};
-  return to_string(text, spec.mesh.mesh()) + " on " + to_string(spec.mesh.mesh());
+  return to_string(text, spec.mesh.mesh()) + " on " + to_string(spec.mesh.mesh()) + (spec.boxes ? " in boxes" : "");
 }
 
 }  // namespace sherd::detail

@@ -16,6 +16,7 @@
 #include "sherd/dtensor.h"
 #include "tensor/checked.h"
 #include "tensor/edges.h"
+#include "tensor/held_boxes.h"
 #include "tensor/meta.h"
 #include "tensor/redistributed.h"
 #include "tensor/swap_parts.h"
@@ -149,6 +150,8 @@ PendingTensor redistribute_async(const Tensor& tensor, Placements placements, co
   auto state = std::make_shared<PendingTensor::State>();
   state->tensor = tensor;
   state->options = options;
+  const detail::HeldBoxesPtr boxes = meta_of(tensor)->spec->boxes;
+  if (boxes && boxes->mesh->coordinate()) boxes->check_copies("redistribute_async");  // the ranks talk in this thread
   const DeviceMesh mesh = meta_of(tensor)->spec->mesh;
   const auto move = [state, to] {
     state->moved = detail::redistributed(state->tensor, to, state->options, /*background=*/true);
@@ -189,6 +192,7 @@ std::string redistribution_text(const Tensor& tensor, const Placements& placemen
                                 const RedistributeOptions& options) {
   const Placements to = target_of(tensor, placements);
   const auto& spec = meta_of(tensor)->spec;
+  if (spec->boxes) return "exchange of boxes";
   const auto target = detail::intern_spec(spec->mesh, to, spec->sizes, spec->strides);
   return to_string(detail::plan_between(spec, target, static_cast<int64_t>(tensor.element_size()), options),
                    spec->mesh.mesh());

@@ -8,6 +8,7 @@
 
 #include "plan/relabel.h"
 #include "tensor/costs.h"
+#include "tensor/held_boxes.h"
 #include "tensor/meta.h"
 #include "tensor/move.h"
 #include "tensor/swap_parts.h"
@@ -97,6 +98,10 @@ std::vector<Tensor> redistributed(const std::vector<Tensor>& tensors, const std:
   for (size_t i = 0; i < tensors.size(); ++i) {
     DTensorMeta* meta = meta_of(tensors[i]);
     const SpecPtr& from = meta->spec;
+    if (from->boxes) {
+      results[i] = redistributed(tensors[i], to[i], options);
+      continue;
+    }
     if (from->placements == to[i]) {
       results[i] = tensors[i];
       continue;
@@ -119,6 +124,10 @@ Tensor redistributed(const Tensor& tensor, const Placements& to, const Redistrib
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   DTensorMeta* meta = meta_of(tensor);
   const SpecPtr from = meta->spec;
+  if (from->boxes) {
+    return ordinary(tensor, to,
+                    {.staging_bytes = options.staging_bytes, .move_dtype = options.move_dtype, .background = background});
+  }
   const Tensor local = current_local(*meta);
   const SpecPtr spec = intern_spec(from->mesh, to, from->sizes, from->strides);
   if (from->placements == to) return wrap(spec, of_its_own(local, local));
@@ -132,7 +141,9 @@ Tensor redistributed(const Tensor& tensor, const DeviceMesh& mesh, const Placeme
                      const RedistributeOptions& options) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const Spec& given = *meta_of(tensor)->spec;
-  const Tensor settled = given.has_partial ? redistributed(tensor, shared_out(given), options) : tensor;
+  const Tensor settled = given.has_partial ? redistributed(tensor, shared_out(given), options)
+                         : given.boxes     ? redistributed(tensor, given.placements, options)
+                                           : tensor;
   DTensorMeta* meta = meta_of(settled);
   const Spec& from = *meta->spec;
   const Layout before = from.layout();

@@ -10,8 +10,9 @@ namespace {
 
 size_t mix(size_t hash, size_t value) { return (hash ^ value) * 0x9E3779B97F4A7C15ULL + (hash >> 29); }
 
-size_t hash_of(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, const Dims& strides) {
-  size_t hash = reinterpret_cast<size_t>(mesh.identity());
+size_t hash_of(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, const Dims& strides,
+               const HeldBoxesPtr& boxes) {
+  size_t hash = mix(reinterpret_cast<size_t>(mesh.identity()), reinterpret_cast<size_t>(boxes.get()));
   for (const Placement& p : placements) {
     hash = mix(hash, p.index());
     hash = mix(hash, static_cast<size_t>(sharded_dim(p)));
@@ -48,27 +49,30 @@ bool any_partial(const Placements& placements) {
 
 }  // namespace
 
-Spec::Spec(DeviceMesh on, Placements where, Dims global_sizes, Dims global_strides)
+Spec::Spec(DeviceMesh on, Placements where, Dims global_sizes, Dims global_strides, HeldBoxesPtr held)
     : mesh(std::move(on)),
       placements(std::move(where)),
       sizes(std::move(global_sizes)),
       strides(std::move(global_strides)),
       local_sizes(mesh.coordinate() ? local_shape({mesh.mesh(), sizes, placements}, *mesh.coordinate()) : Dims{0}),
-      has_partial(any_partial(placements)) {}
+      has_partial(any_partial(placements)),
+      boxes(std::move(held)) {}
 
-SpecPtr intern_spec(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, const Dims& strides) {
-  const size_t hash = hash_of(mesh, placements, sizes, strides);
+SpecPtr intern_spec(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, const Dims& strides,
+                    const HeldBoxesPtr& boxes) {
+  const size_t hash = hash_of(mesh, placements, sizes, strides, boxes);
   Table& specs = table();
   const std::lock_guard lock(specs.mutex);
   const auto [begin, end] = specs.specs.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
     const Spec& spec = *it->second;
-    if (spec.mesh == mesh && spec.placements == placements && spec.sizes == sizes && spec.strides == strides) {
+    if (spec.mesh == mesh && spec.placements == placements && spec.sizes == sizes && spec.strides == strides &&
+        spec.boxes == boxes) {
       return it->second;
     }
   }
   if (specs.specs.size() >= specs.sweep_at) sweep(specs);
-  auto spec = c10::make_intrusive<const Spec>(mesh, placements, sizes, strides);
+  auto spec = c10::make_intrusive<const Spec>(mesh, placements, sizes, strides, boxes);
   specs.specs.emplace(hash, spec);
   return spec;
 }

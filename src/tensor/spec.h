@@ -6,14 +6,19 @@
 #include <c10/util/ArrayRef.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <memory>
+
 #include "sherd/device_mesh.h"
 #include "sherd/layout.h"
 
 namespace sherd::detail {
 
+struct HeldBoxes;
+using HeldBoxesPtr = std::shared_ptr<const HeldBoxes>;
+
 class Spec final : public c10::intrusive_ptr_target {
  public:
-  Spec(DeviceMesh on, Placements where, Dims global_sizes, Dims global_strides);
+  Spec(DeviceMesh on, Placements where, Dims global_sizes, Dims global_strides, HeldBoxesPtr held);
 
   const DeviceMesh mesh;
   const Placements placements;
@@ -21,6 +26,9 @@ class Spec final : public c10::intrusive_ptr_target {
   const Dims strides;
   const Dims local_sizes;  // of this rank; {0} outside the mesh
   const bool has_partial;
+  /// Where the data lie, where that is in boxes which the ranks name themselves (held_boxes.h). The placements then say
+  /// what the tensor is moved to before an operator that cannot go box by box.
+  const HeldBoxesPtr boxes;
 
   Layout layout() const { return {mesh.mesh(), sizes, placements}; }
 };
@@ -28,7 +36,8 @@ class Spec final : public c10::intrusive_ptr_target {
 using SpecPtr = c10::intrusive_ptr<const Spec>;
 
 /// The one Spec with these contents. `placements` are checked ones. Thread safe.
-SpecPtr intern_spec(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, const Dims& strides);
+SpecPtr intern_spec(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, const Dims& strides,
+                    const HeldBoxesPtr& boxes = nullptr);
 
 /// Row-major strides.
 Dims contiguous_strides(const Dims& sizes);

@@ -5,6 +5,8 @@
 #include <map>
 #include <mutex>
 
+#include "tensor/held_boxes.h"
+#include "tensor/meta.h"
 #include "tensor/move.h"
 
 namespace sherd::detail {
@@ -44,13 +46,14 @@ uint64_t writes_to(const ViewOrigin& origin) {
 }  // namespace
 
 ViewOrigin::ViewOrigin(at::Tensor copied, at::Tensor copy, ViewOriginPtr above, const DeviceMesh& on, Dims whole,
-                       Placements before, Placements after)
+                       Placements before, Placements after, HeldBoxesPtr held)
     : base(std::move(copied)),
       moved(std::move(copy)),
       parent(std::move(above)),
       mesh(on),
       shape(std::move(whole)),
       from(std::move(before)),
+      boxes(std::move(held)),
       to(std::move(after)) {
   const std::lock_guard lock(table().mutex);
   Watched& watched = table().memories[memory_of(base, mesh)];
@@ -58,6 +61,10 @@ ViewOrigin::ViewOrigin(at::Tensor copied, at::Tensor copy, ViewOriginPtr above, 
   seen = watched.writes;
   copied_views.fetch_add(1, std::memory_order_relaxed);
 }
+
+ViewOrigin::ViewOrigin(at::Tensor copied, at::Tensor copy, const HeldBoxesPtr& held)
+    : ViewOrigin(std::move(copied), std::move(copy), {}, *held->mesh, held->size, held->placements, held->placements,
+                 held) {}
 
 ViewOrigin::~ViewOrigin() {
   const std::lock_guard lock(table().mutex);
@@ -77,15 +84,22 @@ void refresh(ViewOrigin& origin) {
   if (origin.parent) refresh(*origin.parent);
   const uint64_t writes = writes_to(origin);
   if (writes == origin.seen) return;
-  const at::Tensor fresh = move(origin.base, origin.mesh, origin.shape, origin.from, origin.to);
+  const at::Tensor fresh = origin.boxes
+                               ? out_of_boxes(*origin.boxes, origin.base, origin.to)
+                               : move(origin.base, origin.mesh, origin.shape, origin.from, origin.to);
   if (!fresh.is_alias_of(origin.moved)) origin.moved.copy_(fresh);
   origin.seen = writes;
   note_write(origin.moved, origin.mesh);  // for copies of the copy
 }
 
 void write_through(ViewOrigin& origin) {
-  const at::Tensor back = move(origin.moved, origin.mesh, origin.shape, origin.to, origin.from);
-  origin.base.copy_(back);
+  if (origin.boxes) {
+    const SpecPtr spec = intern_spec(origin.mesh, origin.to, origin.shape, contiguous_strides(origin.shape));
+    const auto pieces = pieces_in_boxes("copy_", wrap(spec, origin.moved), *origin.boxes);
+    for (size_t i = 0; i < pieces.size(); ++i) boxes_of(origin.base)->pieces[i].copy_(pieces[i]);
+  } else {
+    origin.base.copy_(move(origin.moved, origin.mesh, origin.shape, origin.to, origin.from));
+  }
   note_write(origin.base, origin.mesh);
   origin.seen = writes_to(origin);
   if (origin.parent) write_through(*origin.parent);

@@ -9,6 +9,7 @@
 
 #include "sherd/device_mesh.h"
 #include "sherd/layout.h"
+#include "tensor/spec.h"
 
 namespace sherd::detail {
 
@@ -17,7 +18,9 @@ using ViewOriginPtr = c10::intrusive_ptr<ViewOrigin>;
 
 struct ViewOrigin final : c10::intrusive_ptr_target {
   ViewOrigin(at::Tensor copied, at::Tensor copy, ViewOriginPtr above, const DeviceMesh& on, Dims whole,
-             Placements before, Placements after);
+             Placements before, Placements after, HeldBoxesPtr held = nullptr);
+  /// Of a tensor that lies in boxes, whose copy has the placements that it counts as.
+  ViewOrigin(at::Tensor copied, at::Tensor copy, const HeldBoxesPtr& held);
   ~ViewOrigin() override;
   ViewOrigin(const ViewOrigin&) = delete;
   ViewOrigin& operator=(const ViewOrigin&) = delete;
@@ -27,9 +30,10 @@ struct ViewOrigin final : c10::intrusive_ptr_target {
   const ViewOriginPtr parent;  // where `base` belongs to such a view itself
   const DeviceMesh mesh;
   const Dims shape;
-  const Placements from;  // of base
-  const Placements to;    // of moved
-  uint64_t seen = 0;      // the writes to base that `moved` knows of
+  const Placements from;     // of base
+  const HeldBoxesPtr boxes;  // where base lies, if not as `from` says
+  const Placements to;       // of moved
+  uint64_t seen = 0;         // the writes to base that `moved` knows of
 };
 
 /// Fetches the copy anew where its base was written since. Every rank of the mesh calls it alike.
