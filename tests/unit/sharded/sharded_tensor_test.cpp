@@ -346,6 +346,47 @@ TEST(MetaTest, NeedsNoMemory) {
   });
 }
 
+TEST(InitTest, SeesTheGlobalSize) {
+  spawn(2, [](World&) {
+    manual_seed(1);
+    const ShardedTensor tensor = zeros(chunks(1, {0, 1}), {200, 50});
+    torch::nn::init::kaiming_uniform_(tensor, std::sqrt(5.0));
+    const double bound = 1 / std::sqrt(50.0);  // of the whole fan
+    EXPECT_LE(tensor.abs().max().item<double>(), bound);
+    EXPECT_GT(tensor.abs().max().item<double>(), 0.99 * bound);
+    torch::nn::init::constant_(tensor, 2);
+    EXPECT_EQ(tensor.sum().item<double>(), 20000);
+  });
+}
+
+TEST(CudaTest, GoesThereAndBack) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  spawn(2, [](World& world) {
+    const Tensor whole = numbers({5, 6});
+    const ShardedTensor tensor = shard_tensor(whole, chunks(0, {1, 0}));
+    const ShardedTensor there(tensor.to(torch::kCUDA));
+    EXPECT_TRUE(there.is_cuda() && there.local_tensor().is_cuda());
+    EXPECT_EQ(to_string(there.sharding_spec()), "ChunkShardingSpec(dim=0, rank:1/cuda, rank:0/cuda)");
+    EXPECT_EQ((there * 2).sum().item<double>(), (whole * 2).sum().item<double>());
+    const ShardedTensor columns = there.reshard(chunks(1, {0, 1}, "cuda"));
+    const Tensor out = torch::empty({5, 6}, torch::kDouble);  // on the CPU
+    columns.gather(0, world.rank() == 0 ? std::optional(out) : std::nullopt);
+    if (world.rank() == 0) {
+      EXPECT_TRUE(out.equal(whole));
+    }
+    expect_gathers(columns.to(torch::kCPU), whole);
+    EXPECT_TRUE(columns.cpu().equal(ShardedTensor(columns.cpu())));
+    ShardedTensorOptions options;
+    options.pin_memory = true;
+    const ShardedTensor pinned = zeros(chunks(0, {0, 1}), {4}, options);
+    EXPECT_TRUE(pinned.is_pinned() && pinned.local_tensor().is_pinned());
+    EXPECT_TRUE(pinned.metadata().tensor_properties.pin_memory);
+    Tensor leaf = there.detach().requires_grad_();
+    (leaf * leaf).sum().backward();
+    expect_gathers(leaf.grad().cpu(), 2 * whole);
+  });
+}
+
 TEST(CustomOpTest, IsAskedFirstAndBySpec) {
   custom_sharding_spec_op("EnumerableShardingSpec", "aten::erfinv",
                           [](std::vector<c10::IValue>& stack) { stack = {torch::full({1}, 5)}; });
