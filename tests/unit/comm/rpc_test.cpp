@@ -122,6 +122,24 @@ TEST(RpcTest, TensorsOfEveryKindCome) {
   });
 }
 
+TEST(RpcTest, TensorsOfAGpuComeToTheCpuWithWhatItsStreamsStillCompute) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU here";
+  spawn(2, [](World& world) {
+    init_rpc(world);
+    at::Tensor sum = at::zeros({1 << 20}, at::TensorOptions(at::kCUDA).dtype(at::kLong));
+    const auto shared = share_tensors(world.group(), world, {sum, sum.view({1 << 10, 1 << 10}).t()});
+    for (int i = 0; i < 1000; ++i) sum += world.rank() + 1;
+    barrier(world.group());
+    const int other = 1 - world.rank();
+    for (const RemoteTensor& theirs : shared[static_cast<size_t>(other)]) {
+      const at::Tensor got = theirs.to_here();
+      EXPECT_TRUE(got.device().is_cpu());
+      EXPECT_TRUE(at::equal(got, at::full_like(got, 1000 * (other + 1))));
+    }
+    shutdown_rpc(world);
+  });
+}
+
 TEST(RpcTest, SubgroupsShareAmongThemselves) {
   spawn(4, [](World& world) {
     init_rpc(world);
