@@ -105,6 +105,11 @@ void Rpc::finish() {
   if (wire_) wire_->finish();
 }
 
+void Rpc::settle() {
+  const std::shared_lock lock(wire_mutex_);
+  if (wire_) wire_->settle();
+}
+
 void Rpc::stop() {
   leaving_ = true;
   {

@@ -11,7 +11,6 @@
 #include "comm/rpc.h"
 #include "comm/rpc_message.h"
 #include "sherd/collectives.h"
-#include "sherd/dtensor.h"
 
 namespace sherd {
 namespace {
@@ -208,6 +207,19 @@ TEST(RpcTest, ShutdownWaitsForFetchesUnderWay) {
     shutdown_rpc(world);
     for (auto& fetch : pending) EXPECT_TRUE(at::equal(fetch.wait(), at::full({4'000'000}, other)));
   });
+}
+
+TEST(RpcTest, AShutdownRightAfterAFetchIsNoFaultThatTheAgentsTellOf) {
+  ::testing::internal::CaptureStderr();
+  for (size_t i = 0; i < 40; ++i) {
+    spawn(3, [i](World& world) {
+      init_rpc(world);
+      const auto shared = share_tensors(world.group(), world, {at::ones({4}), at::empty({0})});
+      EXPECT_TRUE(world.rank() != 0 || shared[2][i % 2].to_here().numel() == (i % 2 == 0 ? 4 : 0));
+      shutdown_rpc(world);
+    });
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(RpcTest, LeavesNoThreadBehind) {
