@@ -40,6 +40,14 @@ if(NOT MPI_CXX_FOUND)
 endif()
 message(STATUS "sherd: MPI ${SHERD_MPI}")
 
+# Optional: RPC. The wheels for Linux have TensorPipe.
+foreach(header torch/csrc/distributed/rpc/tensorpipe_agent.h tensorpipe/transport/uv/factory.h)
+  if(NOT SHERD_TORCH_ROOMS OR NOT EXISTS ${TORCH_INSTALL_PREFIX}/include/${header})
+    set(SHERD_RPC OFF)
+  endif()
+endforeach()
+message(STATUS "sherd: RPC ${SHERD_RPC}")
+
 # For the scripts among the tests; beside torch where there is one, so that tests may import it.
 if(SKBUILD)
   set(SHERD_PYTHON ${Python3_EXECUTABLE})

@@ -38,7 +38,11 @@ endforeach()
 
 # The programs printed in the documents.
 if(SHERD_TORCH_ROOMS)
-  foreach(document README.md docs/local_shards.md docs/moving.md docs/random.md)
+  set(documents README.md docs/moving.md docs/random.md docs/sharded.md docs/local_shards.md)
+  if(SHERD_RPC)
+    list(APPEND documents docs/remote.md)
+  endif()
+  foreach(document IN LISTS documents)
     set_property(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} APPEND PROPERTY
                  CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${document})
     execute_process(COMMAND ${SHERD_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/docs/extract_programs.py

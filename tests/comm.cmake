@@ -9,21 +9,20 @@ sherd_test(hosts_test LABEL conformance LINK sherd
 sherd_test(huge_message_test LABEL conformance LINK sherd SOURCES conformance/huge_test.cpp)
 
 sherd_test(comm_errors_test LABEL error LINK sherd
-  SOURCES error/comm_errors_test.cpp error/rank_failures_test.cpp error/rpc_errors_test.cpp)
+  SOURCES error/comm_errors_test.cpp error/rank_failures_test.cpp)
 
 # Ranks as processes: programs that the test starts.
 if(SHERD_TORCH_ROOMS)
-  foreach(program collectives_program failing_program hosts_program rpc_program)
+  foreach(program collectives_program failing_program hosts_program)
     add_executable(${program} multiprocess/${program}.cpp)
     set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
     sherd_use_torch_header(${program})
   endforeach()
   sherd_test(processes_test LABEL multiprocess LINK core SOURCES multiprocess/processes_test.cpp)
   add_dependencies(processes_test sherd_command collectives_program failing_program)
-  sherd_test(rpc_processes_test LABEL multiprocess LINK core SOURCES multiprocess/rpc_processes_test.cpp)
-  add_dependencies(rpc_processes_test sherd_command rpc_program)
+  set(rpc $<$<BOOL:${SHERD_RPC}>:rpc>)
   add_test(NAME two_hosts_test COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/multiprocess/two_hosts.sh
-                                       $<TARGET_FILE:sherd_command> $<TARGET_FILE:hosts_program>)
+                                       $<TARGET_FILE:sherd_command> $<TARGET_FILE:hosts_program> ${rpc})
   set_tests_properties(two_hosts_test PROPERTIES LABELS multiprocess TIMEOUT 300 PROCESSORS 4 SKIP_RETURN_CODE 77)
 endif()
 
@@ -58,5 +57,17 @@ endif()
 
 sherd_test(comm_test LABEL unit LINK sherd
   SOURCES unit/comm/backend_config_test.cpp unit/comm/call_shape_test.cpp unit/comm/device_mesh_test.cpp
-          unit/comm/hierarchical_test.cpp unit/comm/recorder_test.cpp unit/comm/reduce_test.cpp unit/comm/rpc_test.cpp
-          unit/comm/shm_test.cpp unit/comm/world_test.cpp)
+          unit/comm/hierarchical_test.cpp unit/comm/recorder_test.cpp unit/comm/reduce_test.cpp unit/comm/shm_test.cpp unit/comm/world_test.cpp)
+
+# Tensors of other ranks.
+if(SHERD_RPC)
+  sherd_test(rpc_test LABEL unit LINK sherd SOURCES unit/comm/rpc_test.cpp)
+  sherd_test(rpc_errors_test LABEL error LINK sherd SOURCES error/rpc_errors_test.cpp)
+  add_executable(rpc_program multiprocess/rpc_program.cpp)
+  set_target_properties(rpc_program PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  sherd_use_torch_header(rpc_program)
+  sherd_test(rpc_processes_test LABEL multiprocess LINK core SOURCES multiprocess/rpc_processes_test.cpp)
+  add_dependencies(rpc_processes_test sherd_command rpc_program)
+else()
+  sherd_test(no_rpc_test LABEL error LINK sherd SOURCES error/no_rpc_test.cpp)
+endif()

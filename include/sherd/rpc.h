@@ -1,6 +1,6 @@
 #pragma once
 // Tensors of other ranks, fetched when they are wanted: no rank but the one that fetches makes a call. libtorch's
-// TensorPipe agent carries them, one agent for each rank that is a thread or a process.
+// TensorPipe agent carries them, one agent for each rank that is a thread or a process. docs/remote.md shows it.
 
 #include <ATen/core/Tensor.h>
 
@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sherd/group.h"

@@ -216,3 +216,11 @@ bool has_custom_sharding_spec_op(const std::string& spec_name, const std::string
 std::string to_string(const ShardedTensor& tensor);
 
 }  // namespace sherd::sharded
+
+/// By identity, as every tensor is hashed.
+template <>
+struct std::hash<sherd::sharded::ShardedTensor> {
+  size_t operator()(const sherd::sharded::ShardedTensor& tensor) const {
+    return std::hash<const void*>()(tensor.unsafeGetTensorImpl());
+  }
+};

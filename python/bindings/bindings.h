@@ -23,6 +23,7 @@ void bind_mesh(py::module_& module);
 void bind_tensor(py::module_& module);
 void bind_moving(py::module_& module);
 void bind_random(py::module_& module);
+void bind_rpc(py::module_& module);
 void bind_explain(py::module_& module);
 
 }  // namespace sherd::python

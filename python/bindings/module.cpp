@@ -67,5 +67,6 @@ PYBIND11_MODULE(_C, module) {
   bind_tensor(module);
   bind_moving(module);
   bind_random(module);
+  bind_rpc(module);
   bind_explain(module);
 }

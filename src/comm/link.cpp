@@ -106,18 +106,22 @@ std::string Link::explain_broken_call(const char* operation, const std::vector<i
 
 std::string Link::explain_no_answer(const char* operation, int64_t asked, const std::string& cause,
                                     std::optional<std::chrono::milliseconds> waited) const {
+  const auto end = std::chrono::steady_clock::now() + (waited ? std::chrono::milliseconds(0) : kGrace);
   try {
-    if (const auto failure = find_failure(); failure && failure->first != rank) {
-      trouble->add();
-      return ErrorText(operation, failed_problem(failure->first))
-          .fact(fmt::format("rank {}", failure->first), failure->second)
-          .help(failed_help(failure->first));
-    }
-    if (store && store->check({end_key(asked)})) {
-      return ErrorText(operation, gone_problem({asked}))
-          .fact("cause", brief(cause))
-          .help("sherd::shutdown_rpc(world) on every rank: it waits for the others");
-    }
+    do {
+      if (const auto failure = find_failure(); failure && failure->first != rank) {
+        trouble->add();
+        return ErrorText(operation, failed_problem(failure->first))
+            .fact(fmt::format("rank {}", failure->first), failure->second)
+            .help(failed_help(failure->first));
+      }
+      if (store->check({end_key(asked)})) {
+        return ErrorText(operation, gone_problem({asked}))
+            .fact("cause", brief(cause))
+            .help("sherd::shutdown_rpc(world) on every rank: it waits for the others");
+      }
+      std::this_thread::sleep_for(kPoll);
+    } while (std::chrono::steady_clock::now() < end);
   } catch (const std::exception&) {  // the store went down with rank 0: what follows is true all the same
   }
   if (waited) {

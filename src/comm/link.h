@@ -67,8 +67,9 @@ struct Link {
   /// returns the whole error text for `operation` on the group of `ranks`.
   std::string explain_broken_call(const char* operation, const std::vector<int64_t>& ranks, const std::string& group,
                                   const std::string& cause) const;
-  /// Called by a rank that asked another for something and got no answer, `cause` being what the wire said, and
-  /// returns the whole error text for `operation`. `waited`: nothing broke, but this long was too long.
+  /// Called by a rank that asked another for something and got no answer, `cause` being what the wire said: waits a
+  /// moment for what the other says and returns the whole error text for `operation`. `waited`: nothing broke, but this
+  /// long was too long.
   std::string explain_no_answer(const char* operation, int64_t asked, const std::string& cause,
                                 std::optional<std::chrono::milliseconds> waited) const;
 

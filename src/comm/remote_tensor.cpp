@@ -124,9 +124,11 @@ void init_rpc(const World& world, const RpcOptions& options) {
 
 void shutdown_rpc(const World& world) {
   const auto rpc = detail::rpc_of(world, "shutdown_rpc");
-  rpc->finish();
   try {
-    barrier(world.group());
+    rpc->finish();
+    barrier(world.group());  // nobody asks any more
+    rpc->settle();
+    barrier(world.group());  // nobody answers any more
   } catch (...) {
     world.state()->end_rpc();
     throw;

@@ -105,6 +105,11 @@ void Rpc::finish() {
   if (wire_) wire_->finish();
 }
 
+void Rpc::settle() {
+  const std::shared_lock lock(wire_mutex_);
+  if (wire_) wire_->settle();
+}
+
 void Rpc::stop() {
   leaving_ = true;
   {
@@ -128,9 +133,9 @@ std::shared_ptr<const Published> Rpc::publish(std::vector<at::Tensor> tensors) {
 
 std::shared_ptr<PendingReply> Rpc::send(const char* operation, const RpcRequest& request,
                                         std::chrono::milliseconds timeout) {
-  const std::shared_lock lock(wire_mutex_);
-  if (leaving_ || !wire_) refuse_ended(operation);
   try {
+    const std::shared_lock lock(wire_mutex_);
+    if (leaving_ || !wire_) refuse_ended(operation);
     return wire_->ask(static_cast<int>(request.to), to_message(request), timeout);
   } catch (const NoAnswer& none) {
     throw_comm_error(link_->explain_no_answer(operation, request.to, none.what(), std::nullopt));

@@ -78,6 +78,8 @@ class Rpc : public std::enable_shared_from_this<Rpc> {
   void start(const std::string& key, int threads);
   /// Refuses new fetches and returns when those of this rank are over.
   void finish();
+  /// After finish() on every rank: returns when this rank's answers have left it.
+  void settle();
   /// Ends everything at once. Nothing happens the second time.
   void stop();
   bool running() const;

@@ -5,6 +5,7 @@
 #include <c10/core/ScalarTypeToTypeMeta.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>

@@ -18,9 +18,7 @@ struct RpcMessage {
 };
 
 struct RpcRequest {
-  // clang-format off
   enum Kind : int64_t { greet, fetch };
-  // clang-format on
   Kind kind = greet;
   int64_t to = 0;  // the rank that is meant
   uint64_t id = 0;

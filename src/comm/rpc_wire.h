@@ -52,6 +52,9 @@ class RpcWire {
   virtual std::shared_ptr<PendingReply> ask(int rank, RpcMessage request, std::chrono::milliseconds timeout) = 0;
   /// Returns when this rank's requests have been answered. From now on other ranks may end without a word.
   virtual void finish() = 0;
+  /// Returns when what this rank answered has left it, or a moment later: others have got it, but the wire may not know
+  /// that yet, and would take its end for a fault.
+  virtual void settle() = 0;
 };
 
 /// Called by all ranks of the world. Throws WireAbandoned, or what went wrong on this rank.

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <mutex>
+#include <thread>
 
 #include "comm/address_for_others.h"
 #include "comm/agent_store.h"
@@ -42,14 +44,36 @@ c10::intrusive_ptr<Message> theirs(RpcMessage message, MessageType type) {
   return c10::make_intrusive<Message>(std::move(message.head), std::move(tensors), type);
 }
 
+// Tensors that are being sent. The agent does not say when it is done with one, but lets go of it then.
+class Outgoing {
+ public:
+  void add(const at::Tensor& tensor) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(tensors_, [](const auto& sent) { return sent.expired(); });
+    if (tensor.defined()) tensors_.emplace_back(tensor.getIntrusivePtr());
+  }
+  bool none() {
+    add({});
+    const std::lock_guard lock(mutex_);
+    return tensors_.empty();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> tensors_;
+};
+
 class Responder final : public rpc::RequestCallback {
  public:
-  explicit Responder(Answer answer) : answer_(std::move(answer)) {}
+  Responder(Answer answer, std::shared_ptr<Outgoing> outgoing)
+      : answer_(std::move(answer)), outgoing_(std::move(outgoing)) {}
 
  private:
   c10::intrusive_ptr<JitFuture> processMessage(Message& request, std::vector<c10::Stream>) const override {
     auto future = c10::make_intrusive<JitFuture>(at::AnyClassType::get());
-    auto reply = theirs(answer_(ours(request)), MessageType::SCRIPT_RET);
+    RpcMessage message = answer_(ours(request));
+    outgoing_->add(message.data);
+    auto reply = theirs(std::move(message), MessageType::SCRIPT_RET);
     reply->setId(request.id());
     auto storages = reply->getStorages();
     future->markCompleted(c10::IValue(std::move(reply)), std::move(storages));
@@ -57,6 +81,7 @@ class Responder final : public rpc::RequestCallback {
   }
 
   Answer answer_;
+  std::shared_ptr<Outgoing> outgoing_;
 };
 
 // What TensorPipe says, without the mark of a kind of error before it and the place in its source behind.
@@ -138,10 +163,10 @@ class TensorPipeWire final : public RpcWire {
       const rpc::TensorPipeRpcBackendOptions agent_options(options.threads, std::nullopt, channels(),
                                                            agent_seconds(options.timeout), "env://");
       const auto me = static_cast<rpc::worker_id_t>(options.link->rank);
-      agent_ =
-          std::make_shared<TensorPipeAgent>(store_, options.names[static_cast<size_t>(me)], me, options.link->size,
-                                            agent_options, std::unordered_map<std::string, rpc::DeviceMap>(),
-                                            std::vector<c10::Device>(), std::make_unique<Responder>(std::move(answer)));
+      agent_ = std::make_shared<TensorPipeAgent>(store_, options.names[static_cast<size_t>(me)], me, options.link->size,
+                                                 agent_options, std::unordered_map<std::string, rpc::DeviceMap>(),
+                                                 std::vector<c10::Device>(),
+                                                 std::make_unique<Responder>(std::move(answer), outgoing_));
       agent_->start();
     } catch (const WireAbandoned&) {
       throw;
@@ -175,8 +200,18 @@ class TensorPipeWire final : public RpcWire {
     agent_->join(true);
   }
 
+  void settle() override {
+    constexpr std::chrono::milliseconds kMoment(1000);
+    const BlockingScope others_run;
+    const auto end = std::chrono::steady_clock::now() + kMoment;
+    while (!outgoing_->none() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+
  private:
   c10::intrusive_ptr<AgentStore> store_;
+  std::shared_ptr<Outgoing> outgoing_ = std::make_shared<Outgoing>();
   std::shared_ptr<TensorPipeAgent> agent_;
 };
 

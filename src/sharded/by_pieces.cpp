@@ -11,12 +11,12 @@
 
 #include "comm/call.h"
 #include "comm/errors.h"
-#include "rules/registry.h"
 #include "sharded/boxed_dtensors.h"
 #include "sharded/call_tensors.h"
 #include "sharded/moves.h"
 #include "sherd/collectives.h"
 #include "tensor/infer.h"
+#include "tensor/rule_for.h"
 
 namespace sherd::detail {
 namespace {
@@ -74,7 +74,7 @@ class PieceCall {
     for (const CallTensor& tensor : tensors_) {  // a rank that wrote its part of a plain tensor would leave the rest
       if (info_.arguments[tensor.argument].written && boxes_of(tensor.tensor) == nullptr) return false;
     }
-    const auto found = rules::find_rule(info_.call(op_.schema(), stack_));
+    const auto found = rule_for(info_, info_.call(op_.schema(), stack_), infer_results(op_, info_, stack_));
     if (!found || found->window || !returns_tensors()) return false;
     rule_ = *found;
     if (rule_.inputs.size() != tensors_.size() || rule_.outputs.size() != info_.return_of.size()) return false;

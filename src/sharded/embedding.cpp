@@ -240,6 +240,7 @@ Tensor look_up_bags(const Tensor& weight, const Bags& mine, int64_t mode, int64_
       here = at::where(wins, here, at::zeros({}, here.options()));
     }
   }
+  if (mode == kMax) here = here.masked_fill(counted.eq(0).unsqueeze(1), 0);  // as torch: a bag without ids
   if (mode == kMean) here = here / counted.clamp_min(1).unsqueeze(1).to(here.scalar_type());
   FromLocalOptions options;
   options.shape = Dims{bags.offsets.size(0), weight.size(1)};

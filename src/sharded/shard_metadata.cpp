@@ -59,6 +59,8 @@ void check_tensor(const std::vector<ShardMetadata>& shards, const Dims& size) {
   std::vector<Box> boxes;
   boxes.reserve(shards.size());
   for (const ShardMetadata& shard : shards) boxes.push_back(shard.box());
+  if (!find_tiling_fault(boxes, size)) return;
+  validate_non_overlapping_shards_metadata(shards);  // says more than that there is a hole elsewhere
   detail::as_c10_errors([&] { check_tiling("ShardMetadata", boxes, size); });
 }
 

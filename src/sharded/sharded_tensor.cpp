@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <unordered_map>
+#include <unordered_set>
 
 #include "comm/call.h"
 #include "comm/errors.h"
@@ -104,16 +105,20 @@ ShardingSpec spec_for(const char* operation, const ShardedTensorMetadata& metada
   }
   check_tensor(metadata.shards_metadata, metadata.size);
   if (!given) return infer_sharding_spec(metadata.shards_metadata, metadata.size);
-  std::unordered_map<ShardMetadata, int> differences;
-  for (const ShardMetadata& shard : metadata.shards_metadata) ++differences[shard];
-  for (const ShardMetadata& shard : given->build_metadata(metadata.size).shards_metadata) --differences[shard];
-  for (const auto& [shard, count] : differences) {
-    if (count == 0) continue;
-    detail::throw_value_error(ErrorText(operation, "the spec does not give the shards of the metadata")
-                                  .fact(count > 0 ? "only in the metadata" : "only in the spec", to_string(shard))
-                                  .fact("spec", to_string(*given))
-                                  .help("leave the spec out: it is inferred"));
-  }
+  const auto wanted = given->build_metadata(metadata.size).shards_metadata;
+  const auto look = [&](const std::vector<ShardMetadata>& some, const std::vector<ShardMetadata>& others,
+                        const char* where) {
+    const std::unordered_set<ShardMetadata> known(others.begin(), others.end());
+    for (const ShardMetadata& shard : some) {
+      if (known.contains(shard)) continue;
+      detail::throw_value_error(ErrorText(operation, "the spec does not give the shards of the metadata")
+                                    .fact(where, to_string(shard))
+                                    .fact("spec", to_string(*given))
+                                    .help("leave the spec out: it is inferred"));
+    }
+  };
+  look(metadata.shards_metadata, wanted, "only in the metadata");
+  look(wanted, metadata.shards_metadata, "only in the spec");
   return *given;
 }
 

@@ -12,6 +12,7 @@
 #include "tensor/local_kernels.h"
 #include "tensor/meta.h"
 #include "tensor/op_plan.h"
+#include "tensor/rule_for.h"
 #include "tensor/switches.h"
 
 namespace sherd::detail {
@@ -88,6 +89,8 @@ std::optional<BoundRule> pointwise_rule(const OpCall& call) {
   return rules::bind(kRule, call);
 }
 
+}  // namespace
+
 std::optional<BoundRule> rule_for(const OpInfo& info, const OpCall& call,
                                   const std::optional<std::vector<std::vector<Geometry>>>& results) {
   if (auto found = rules::look_up(call, nullptr)) {
@@ -99,6 +102,8 @@ std::optional<BoundRule> rule_for(const OpInfo& info, const OpCall& call,
   if (info.is_pointwise) return pointwise_rule(call);
   return std::nullopt;
 }
+
+namespace {
 
 class PlanMaker {
  public:

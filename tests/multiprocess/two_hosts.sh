@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Two network namespaces on this machine, joined by a cable (veth), are two hosts: a program with two ranks on each.
-# two_hosts.sh <the command sherd> <program>. Exits with 77, and says why, where namespaces are not permitted.
+# two_hosts.sh <the command sherd> <program> [<argument>...]. Exits with 77, and says why, where namespaces are not permitted.
 set -u
 
 sherd=$1
-program=$2
+program=("${@:2}")
 first=sherd-$$-a
 second=sherd-$$-b
 log=$(mktemp -d)
@@ -37,7 +37,7 @@ done
 set +e
 
 on_host() { # <namespace> <number> <where the first host is>
-  ip netns exec "$1" timeout 100 "$sherd" run -n 2 --nnodes 2 --node-rank "$2" --master "$3" -- "$program"
+  ip netns exec "$1" timeout 100 "$sherd" run -n 2 --nnodes 2 --node-rank "$2" --master "$3" -- "${program[@]}"
 }
 run_both() { # <where the first host is, as it says itself>
   on_host "$second" 1 10.97.0.1:29500 >"$log/second" 2>&1 &

@@ -143,6 +143,20 @@ TEST_P(ShardedOn, OperatorsGiveWhatTheWholeTensorGives) {
   }
 }
 
+TEST_P(ShardedOn, PointwiseOperatorsSendNothing) {
+  each(10, [](SpecMaker& make) {
+    const Dims size = make.size(1);
+    const Tensor x = sharded::shard_tensor(numbers(size), make.spec(size));
+    const Tensor plain = numbers(size);
+    const CommRecorder recorder;
+    const Tensor y = (x > 0).logical_and(x != plain).to(torch::kDouble).add(x.abs().sqrt()).lerp(x, 0.5);
+    torch::where(y.isnan(), x, y).clamp_(-1, 1).add_(plain).copy_(plain);
+    torch::_foreach_add_({x, y}, 1);
+    torch::zeros_like(x).masked_fill_(x >= 1, 3).to(torch::kInt).bitwise_not();
+    EXPECT_EQ(recorder.calls().size(), 0U) << recorder.to_string();
+  });
+}
+
 TEST_P(ShardedOn, NumbersDependOnPlaceAndSeedAlone) {
   each(20, [](SpecMaker& make) {
     const Dims size = make.size(1);

@@ -162,6 +162,24 @@ def mixing_is_refused() -> None:
             raise AssertionError(f"no error where one should say {text!r}")
 
 
+def fetches() -> None:
+    world = sherd.init()
+    sherd.init_rpc()
+    shared = sherd.share_tensors([WHOLE + world.rank])
+    for owner, theirs in enumerate(shared):
+        assert theirs[0].owner == owner
+        assert theirs[0].to_here().equal(WHOLE + owner)
+    sherd.shutdown_rpc()
+
+
+def fetches_and_never_shuts_down() -> None:
+    sherd.init_rpc()
+    shared = sherd.share_tensors([WHOLE])
+    assert shared[3][0].to_here().equal(WHOLE)
+    sherd.barrier(sherd.init().group())
+    globals()["kept"] = shared  # until the interpreter ends
+
+
 def one_rank_fails() -> None:
     x = sherd.distribute_tensor(WHOLE, mesh_of_four(), [Shard(0), Shard(1)])
     if sherd.init().rank == 2:

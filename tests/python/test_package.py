@@ -402,6 +402,70 @@ class Ranks(unittest.TestCase):
         self.assertGreater(counted, 0)
 
 
+class Remote(unittest.TestCase):
+    def test_every_rank_fetches_from_every_other(self) -> None:
+        def run(rank: int) -> None:
+            sherd.init_rpc(name=f"trainer{rank}")
+            self.assertTrue(sherd.has_rpc())
+            self.assertEqual(sherd.rpc_names(), ["trainer0", "trainer1", "trainer2"])
+            mine = nn.Parameter(torch.full((2, rank + 1), float(rank)))
+            shared = sherd.share_tensors([mine, torch.tensor(rank)])
+            for owner, theirs in enumerate(shared):
+                self.assertEqual([t.owner for t in theirs], [owner, owner])
+                self.assertEqual(repr(theirs[0]), f"RemoteTensor(of rank {owner})")
+                got = theirs[0].to_here(timeout=30)
+                self.assertTrue(torch.equal(got, torch.full((2, owner + 1), float(owner))))
+                self.assertFalse(got.requires_grad)
+                self.assertEqual(theirs[1].to_here().item(), owner)
+            sherd.shutdown_rpc()
+            self.assertFalse(sherd.has_rpc())
+
+        sherd.spawn(3, run, timeout=60)
+
+    def test_a_part_of_the_ranks_shares(self) -> None:
+        def run(rank: int) -> list[int] | None:
+            sherd.init_rpc()
+            got = None
+            if rank != 1:
+                shared = sherd.share_tensors([torch.tensor(rank)], sherd.init().group([2, 0]))
+                got = [int(theirs[0].to_here()) for theirs in shared]
+            sherd.shutdown_rpc()
+            return got
+
+        self.assertEqual(sherd.spawn(3, run, timeout=60), [[2, 0], None, [2, 0]])
+
+    def test_the_interpreter_runs_while_a_rank_waits(self) -> None:
+        def run(rank: int) -> None:
+            sherd.init_rpc(threads=1)
+            # Agents let go of tensors that Python has, which needs the interpreter's lock.
+            for i in range(30):
+                shared = sherd.share_tensors([torch.full((1000,), i)])
+                self.assertEqual(int(shared[1 - rank][0].to_here()[0]), i)
+            sherd.shutdown_rpc()
+
+        sherd.spawn(2, run, timeout=60)
+
+    def test_nothing_need_be_shut_down(self) -> None:
+        def run(rank: int) -> sherd.RemoteTensor:
+            sherd.init_rpc()
+            shared = sherd.share_tensors([torch.tensor(rank)])
+            sherd.barrier(sherd.init().group())
+            return shared[1 - rank][0]
+
+        for handle in sherd.spawn(2, run, timeout=60):
+            with self.assertRaisesRegex(RuntimeError, "to_here: RPC has ended on this rank\n"):
+                handle.to_here()
+
+    def test_before_it_is_started(self) -> None:
+        def run(rank: int) -> str:
+            with self.assertRaises(RuntimeError) as caught:
+                sherd.rpc_names()
+            return str(caught.exception)
+
+        text = "rpc_names: the world has no RPC\n  rank: 0\n  help: sherd::init_rpc(world) on every rank, first"
+        self.assertEqual(sherd.spawn(1, run), [text])
+
+
 class BadInput(unittest.TestCase):
     """The whole text of each error, on every rank."""
 

@@ -44,6 +44,12 @@ class Processes(unittest.TestCase):
     def test_tensors_of_torch_convert(self) -> None:
         self.run_everywhere("converts")
 
+    def test_tensors_of_other_ranks_are_fetched(self) -> None:
+        self.run_everywhere("fetches")
+
+    def test_a_program_may_end_without_shutting_rpc_down(self) -> None:
+        self.run_everywhere("fetches_and_never_shuts_down")
+
     def test_mixing_is_refused(self) -> None:
         self.run_everywhere("mixing_is_refused")
 

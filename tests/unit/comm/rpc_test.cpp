@@ -11,7 +11,6 @@
 #include "comm/rpc.h"
 #include "comm/rpc_message.h"
 #include "sherd/collectives.h"
-#include "sherd/dtensor.h"
 
 namespace sherd {
 namespace {
@@ -122,6 +121,24 @@ TEST(RpcTest, TensorsOfEveryKindCome) {
   });
 }
 
+TEST(RpcTest, TensorsOfAGpuComeToTheCpuWithWhatItsStreamsStillCompute) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU here";
+  spawn(2, [](World& world) {
+    init_rpc(world);
+    at::Tensor sum = at::zeros({1 << 20}, at::TensorOptions(at::kCUDA).dtype(at::kLong));
+    const auto shared = share_tensors(world.group(), world, {sum, sum.view({1 << 10, 1 << 10}).t()});
+    for (int i = 0; i < 1000; ++i) sum += world.rank() + 1;
+    barrier(world.group());
+    const int other = 1 - world.rank();
+    for (const RemoteTensor& theirs : shared[static_cast<size_t>(other)]) {
+      const at::Tensor got = theirs.to_here();
+      EXPECT_TRUE(got.device().is_cpu());
+      EXPECT_TRUE(at::equal(got, at::full_like(got, 1000 * (other + 1))));
+    }
+    shutdown_rpc(world);
+  });
+}
+
 TEST(RpcTest, SubgroupsShareAmongThemselves) {
   spawn(4, [](World& world) {
     init_rpc(world);
@@ -190,6 +207,19 @@ TEST(RpcTest, ShutdownWaitsForFetchesUnderWay) {
     shutdown_rpc(world);
     for (auto& fetch : pending) EXPECT_TRUE(at::equal(fetch.wait(), at::full({4'000'000}, other)));
   });
+}
+
+TEST(RpcTest, AShutdownRightAfterAFetchIsNoFaultThatTheAgentsTellOf) {
+  ::testing::internal::CaptureStderr();
+  for (size_t i = 0; i < 40; ++i) {
+    spawn(3, [i](World& world) {
+      init_rpc(world);
+      const auto shared = share_tensors(world.group(), world, {at::ones({4}), at::empty({0})});
+      EXPECT_TRUE(world.rank() != 0 || shared[2][i % 2].to_here().numel() == (i % 2 == 0 ? 4 : 0));
+      shutdown_rpc(world);
+    });
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(RpcTest, LeavesNoThreadBehind) {
