@@ -1,7 +1,7 @@
 #pragma once
-// What a checkpoint asks of a tensor, and nothing more: which boxes this rank holds, what it would write, and the memory
-// of one box. DTensors, ShardedTensors, LocalShardsWrappers, DTensors of wrappers and plain tensors all answer; derive
-// from Checkpointable for a container of your own. Nothing here communicates.
+// What a checkpoint asks of a tensor, and nothing more: which boxes this rank holds, what it would write, and the
+// memory of one box. DTensors, ShardedTensors, LocalShardsWrappers, DTensors of wrappers and plain tensors all answer;
+// derive from Checkpointable for a container of your own. Nothing here communicates.
 
 #include <ATen/core/Tensor.h>
 

@@ -1,7 +1,7 @@
 #pragma once
-// LocalShardsWrapper: several rectangles of one rank as one tensor. It is an ordinary at::Tensor, and what a DTensor has
-// on a rank that holds several pieces of it: sherd::from_local(wrapper, mesh, placements). docs/local_shards.md shows it
-// and says what differs from PyTorch's. Nothing here communicates.
+// LocalShardsWrapper: several rectangles of one rank as one tensor. It is an ordinary at::Tensor, and what a DTensor
+// has on a rank that holds several pieces of it: sherd::from_local(wrapper, mesh, placements). docs/local_shards.md
+// shows it and says what differs from PyTorch's. Nothing here communicates.
 
 #include <ATen/core/Tensor.h>
 

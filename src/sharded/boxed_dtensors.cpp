@@ -105,10 +105,11 @@ class BoxedCall {
     visit(info_, stack_, [&](const Tensor& tensor, size_t) {
       const DTensorMeta* meta = meta_of(tensor);
       if (boxes_of(tensor) != nullptr) {
-        throw_value_error(ErrorText(info_.short_name(), "a DTensor meets a tensor in pieces")
-                              .fact("DTensor", describe(*lead_->spec, lead_->local.scalar_type()))
-                              .fact("in pieces", dtype_name(tensor.scalar_type()) + to_string(tensor.sizes().vec()))
-                              .help("sherd::from_local(wrapper, mesh, placements) or sherd::sharded::to_dtensor(tensor)"));
+        throw_value_error(
+            ErrorText(info_.short_name(), "a DTensor meets a tensor in pieces")
+                .fact("DTensor", describe(*lead_->spec, lead_->local.scalar_type()))
+                .fact("in pieces", dtype_name(tensor.scalar_type()) + to_string(tensor.sizes().vec()))
+                .help("sherd::from_local(wrapper, mesh, placements) or sherd::sharded::to_dtensor(tensor)"));
       }
       if (meta == nullptr) return;
       if (!(meta->spec->mesh == lead_->spec->mesh)) {
@@ -125,8 +126,7 @@ class BoxedCall {
   bool by_boxes() {
     Stack call =
         replaced(info_, stack_, [](const Tensor& t, size_t) { return held_of(t) != nullptr ? as_pieces(t) : t; });
-    const bool draws =
-        info_.rewrite == draw_in_place || info_.rewrite == draw_anew || info_.rewrite == draw_like;
+    const bool draws = info_.rewrite == draw_in_place || info_.rewrite == draw_anew || info_.rewrite == draw_like;
     if (info_.is_foreach) {
       run_lists_by_pieces(op_, info_, call);
     } else if (draws) {
@@ -192,8 +192,7 @@ class BoxedCall {
     const DTensorMeta* meta = meta_of(out);
     const Spec& spec = *meta->spec;
     const auto options = at::TensorOptions(out.scalar_type()).device(meta->local.device());
-    const SpecPtr ordinary_spec =
-        intern_spec(spec.mesh, spec.placements, spec.sizes, contiguous_strides(spec.sizes));
+    const SpecPtr ordinary_spec = intern_spec(spec.mesh, spec.placements, spec.sizes, contiguous_strides(spec.sizes));
     return wrap(ordinary_spec, at::empty(ordinary_spec->local_sizes, options));
   }
 

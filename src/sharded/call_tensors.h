@@ -18,8 +18,8 @@ std::vector<CallTensor> tensors_of(const OpInfo& info, const torch::jit::Stack& 
 /// Puts another tensor in the place of one, in the arguments of the call alone.
 void put_tensor(torch::jit::Stack& arguments, const CallTensor& place, const at::Tensor& tensor);
 
-/// The same values in the boxes of `layout`, which is of the same kind as the tensor's. Throws c10::Error where the tensor is another group's, c10::ValueError
-/// where a rank's own pieces are other ones.
+/// The same values in the boxes of `layout`, which is of the same kind as the tensor's. Throws c10::Error where the
+/// tensor is another group's, c10::ValueError where a rank's own pieces are other ones.
 at::Tensor aligned(const std::string& operation, const at::Tensor& tensor, const BoxLayoutPtr& layout);
 
 }  // namespace sherd::detail

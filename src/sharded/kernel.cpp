@@ -158,9 +158,8 @@ void refuse_mixture(const OpInfo& info, const std::vector<CallTensor>& tensors) 
   for (const CallTensor& tensor : tensors) {
     if (tensor.tensor.defined()) text.fact("tensor", text_of(tensor.tensor));
   }
-  const bool own = std::any_of(tensors.begin(), tensors.end(), [](const CallTensor& t) {
-    return t.tensor.defined() && is_local_shards(t.tensor);
-  });
+  const bool own = std::any_of(tensors.begin(), tensors.end(),
+                               [](const CallTensor& t) { return t.tensor.defined() && is_local_shards(t.tensor); });
   if (own) {
     text.help("sherd::from_local(wrapper, mesh, placements), or the shards one by one: wrapper.local_shards()");
   } else {

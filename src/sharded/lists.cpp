@@ -45,10 +45,10 @@ Tensor part_for(const Tensor& tensor, const BoxLayout& layout, const Box& box) {
 void check_written(const OpInfo& info, const Tensor& tensor) {
   if (boxes_of(tensor) != nullptr) return;
   const DTensorMeta* meta = meta_of(tensor);
-  throw_value_error(
-      ErrorText(info.short_name(), "a tensor that is not in pieces cannot be written from one that is")
-          .fact("written", meta != nullptr ? describe(*meta->spec, tensor.scalar_type()) : to_string(tensor.sizes().vec()))
-          .help("gather the other one first, or bring this one to its pieces"));
+  throw_value_error(ErrorText(info.short_name(), "a tensor that is not in pieces cannot be written from one that is")
+                        .fact("written", meta != nullptr ? describe(*meta->spec, tensor.scalar_type())
+                                                         : to_string(tensor.sizes().vec()))
+                        .help("gather the other one first, or bring this one to its pieces"));
 }
 
 c10::List<Tensor> expanded(const OpInfo& info, const std::vector<Tensor>& list, const Layouts& layouts, bool written) {

@@ -109,9 +109,7 @@ class ShardCheck {
   }
 
  private:
-  [[noreturn]] static void fail(ErrorText text, const std::string& help) {
-    detail::throw_value_error(text.help(help));
-  }
+  [[noreturn]] static void fail(ErrorText text, const std::string& help) { detail::throw_value_error(text.help(help)); }
   static std::string name(size_t i) { return fmt::format("shard {}", i); }
 
   void check_global_size() const {
@@ -129,7 +127,8 @@ class ShardCheck {
 
   void check_kind(size_t i) const {
     const Tensor& shard = shards_[i];
-    if (!shard.defined()) fail(ErrorText(kOperation, name(i) + " is undefined").fact("shard", std::to_string(i)), "a tensor");
+    if (!shard.defined())
+      fail(ErrorText(kOperation, name(i) + " is undefined").fact("shard", std::to_string(i)), "a tensor");
     const bool dense = shard.layout() == c10::kStrided && !shard.is_nested() && !shard.is_quantized();
     if (!dense || detail::has_meta(shard.unsafeGetTensorImpl())) {
       fail(ErrorText(kOperation, name(i) + " is no plain dense tensor").fact(name(i), shard_text(shard)),
@@ -178,8 +177,10 @@ class ShardCheck {
                .fact(name(i), other),
            help);
     };
-    if (shard.dim() != first.dim()) differ("numbers of dims", shard_text(first), shard_text(shard), "parts of one tensor");
-    if (shard.scalar_type() != first.scalar_type()) differ("dtypes", shard_text(first), shard_text(shard), "shard.to(dtype)");
+    if (shard.dim() != first.dim())
+      differ("numbers of dims", shard_text(first), shard_text(shard), "parts of one tensor");
+    if (shard.scalar_type() != first.scalar_type())
+      differ("dtypes", shard_text(first), shard_text(shard), "shard.to(dtype)");
     if (shard.device() != first.device()) differ("devices", shard_text(first), shard_text(shard), "shard.to(device)");
     if (shard.requires_grad() != first.requires_grad()) {
       const auto flag = [](const Tensor& t) { return std::string(t.requires_grad() ? "true" : "false"); };
@@ -241,8 +242,8 @@ Tensor wrapped(std::vector<Tensor> shards, const std::vector<Dims>& offsets, con
   std::vector<ChunkMetadata> chunks;
   for (size_t i = 0; i < shards.size(); ++i) chunks.push_back({offsets[i], shards[i].sizes().vec()});
   const size_t ndim = shards.empty() ? options.global_size->size() : static_cast<size_t>(shards[0].dim());
-  const auto dtype = shards.empty() ? options.dtype.value_or(c10::get_default_dtype_as_scalartype())
-                                    : shards[0].scalar_type();
+  const auto dtype =
+      shards.empty() ? options.dtype.value_or(c10::get_default_dtype_as_scalartype()) : shards[0].scalar_type();
   const auto device = shards.empty() ? options.device.value_or(c10::Device(c10::kCPU)) : shards[0].device();
   const bool requires_grad = !shards.empty() && shards[0].requires_grad();
   const auto layout = std::make_shared<const LocalShardsLayout>(std::move(chunks), options.global_size, ndim);
@@ -261,12 +262,11 @@ LocalShardsWrapper::LocalShardsWrapper(std::vector<Tensor> shards, const std::ve
 
 LocalShardsWrapper::LocalShardsWrapper(const Tensor& tensor) : Tensor(tensor) {
   if (is_local_shards(tensor)) return;
-  detail::throw_value_error(
-      ErrorText(kOperation, "not a LocalShardsWrapper")
-          .fact("tensor", !tensor.defined()
-                              ? "undefined"
-                              : detail::dtype_name(tensor.scalar_type()) + sherd::to_string(tensor.sizes().vec()))
-          .help("LocalShardsWrapper({tensor}, {{0, 0}}), or sherd::to_local(dtensor)"));
+  detail::throw_value_error(ErrorText(kOperation, "not a LocalShardsWrapper")
+                                .fact("tensor", !tensor.defined() ? "undefined"
+                                                                  : detail::dtype_name(tensor.scalar_type()) +
+                                                                        sherd::to_string(tensor.sizes().vec()))
+                                .help("LocalShardsWrapper({tensor}, {{0, 0}}), or sherd::to_local(dtensor)"));
 }
 
 const std::vector<Tensor>& LocalShardsWrapper::local_shards() const {
@@ -304,7 +304,8 @@ TensorStorageMetadata LocalShardsWrapper::storage_metadata() const {
 
 bool LocalShardsWrapper::is_empty_shard() const {
   const auto& chunks = local_chunks();
-  return std::all_of(chunks.begin(), chunks.end(), [](const ChunkMetadata& chunk) { return sherd::numel(chunk.sizes) == 0; });
+  return std::all_of(chunks.begin(), chunks.end(),
+                     [](const ChunkMetadata& chunk) { return sherd::numel(chunk.sizes) == 0; });
 }
 
 bool LocalShardsWrapper::is_pinned() const {

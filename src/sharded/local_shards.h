@@ -9,7 +9,8 @@
 
 namespace sherd::detail {
 
-/// The boxes are those of the closed-up tensor; the chunks say where the shards stand in the whole one, as `outer` does.
+/// The boxes are those of the closed-up tensor; the chunks say where the shards stand in the whole one, as `outer`
+/// does.
 struct LocalShardsLayout final : BoxLayout {
   std::vector<ChunkMetadata> chunks;
   ChunkTable table;

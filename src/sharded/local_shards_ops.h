@@ -1,6 +1,6 @@
 #pragma once
-// Operators that mean something of their own on a LocalShardsWrapper. Each is false, the stack untouched, where the call
-// is on another kind of tensor.
+// Operators that mean something of their own on a LocalShardsWrapper. Each is false, the stack untouched, where the
+// call is on another kind of tensor.
 
 #include <ATen/core/stack.h>
 

@@ -1,5 +1,7 @@
 // Between a DTensor and boxes that the ranks name.
 
+#include "tensor/boxes.h"
+
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
@@ -11,7 +13,6 @@
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
 #include "sherd/redistribute.h"
-#include "tensor/boxes.h"
 #include "tensor/checked.h"
 #include "tensor/edges.h"
 #include "tensor/meta.h"
@@ -96,9 +97,8 @@ std::vector<Tensor> read_parts(const Tensor& dtensor, const std::vector<Box>& bo
   }
   if (local.is_meta()) return results;
   const int64_t bytes = (largest_part(layout) + largest(wanted)) * static_cast<int64_t>(local.element_size());
-  swap_parts(mesh.world().group(mesh.mesh().ranks()),
-             {{local.contiguous(), plan::grid_of(layout, *mesh.coordinate())}}, std::move(to),
-             plan::transfers(layout, wanted, mesh.world().rank()), bytes, kStagingBytes);
+  swap_parts(mesh.world().group(mesh.mesh().ranks()), {{local.contiguous(), plan::grid_of(layout, *mesh.coordinate())}},
+             std::move(to), plan::transfers(layout, wanted, mesh.world().rank()), bytes, kStagingBytes);
   return results;
 }
 
@@ -164,7 +164,8 @@ Tensor from_boxes(const std::vector<BoxTensor>& boxes, const Dims& shape, const 
   for (const BoxTensor& piece : boxes) {
     from.push_back({piece.tensor.detach().to(mesh.device()).contiguous(), plan::grid_of(piece.box)});
   }
-  const int64_t bytes = (detail::largest_part(layout) + detail::largest(held)) * static_cast<int64_t>(local.element_size());
+  const int64_t bytes =
+      (detail::largest_part(layout) + detail::largest(held)) * static_cast<int64_t>(local.element_size());
   detail::swap_parts(group, std::move(from), {{local, wanted}}, plan::transfers(held, layout, mesh.world().rank()),
                      bytes, kStagingBytes);
   return detail::wrap(spec, local);

@@ -45,9 +45,10 @@ class HeldChunks final : public Checkpointable {
 
   Dims global_size() const override {
     if (size_) return *size_;
-    detail::throw_value_error(ErrorText(kOperation, "the size of the whole tensor is not known")
-                                  .fact("chunks here", detail::text_of(chunks_))
-                                  .help("LocalShardsOptions{.global_size = {...}}, or sherd::from_local(wrapper, ...)"));
+    detail::throw_value_error(
+        ErrorText(kOperation, "the size of the whole tensor is not known")
+            .fact("chunks here", detail::text_of(chunks_))
+            .help("LocalShardsOptions{.global_size = {...}}, or sherd::from_local(wrapper, ...)"));
   }
 
   Copies copies() const override { return copies_; }

@@ -78,6 +78,12 @@ Dims found_shape(const std::map<int64_t, ToldOfBoxes>& told) {
   return known.value_or(shape);
 }
 
+std::string text_of(const std::vector<Box>& boxes) {
+  std::string text;
+  for (const Box& box : boxes) text += (text.empty() ? "" : ", ") + to_string(box);
+  return text.empty() ? "none" : text;
+}
+
 // The ranks of an axis that replicates the tensor get the data of its first.
 void copy_from_first(const HeldBoxes& held, const Tensor& data) {
   const DeviceMesh& mesh = *held.mesh;
@@ -90,8 +96,8 @@ void copy_from_first(const HeldBoxes& held, const Tensor& data) {
       const int64_t source = mesh.mesh().rank_at(coordinate);
       if (theirs == known.at(source)) continue;
       throw_value_error(ErrorText(kOperation, "ranks of a replicated axis hold different shards")
-                            .fact(fmt::format("rank {}", source), to_lines(known.at(source)))
-                            .fact(fmt::format("rank {}", rank), to_lines(theirs))
+                            .fact(fmt::format("rank {}", source), text_of(known.at(source)))
+                            .fact(fmt::format("rank {}", rank), text_of(theirs))
                             .help("the same shards in the same order along the axis"));
     }
     const auto a = static_cast<int64_t>(axis);
@@ -130,8 +136,7 @@ Tensor from_local_boxes(const Tensor& local, const DeviceMesh& mesh, Placements 
     held->check_copies(kOperation);
     copy_from_first(*held, data);
   }
-  const SpecPtr spec =
-      intern_spec(mesh, placements, shape, options.stride.value_or(contiguous_strides(shape)), held);
+  const SpecPtr spec = intern_spec(mesh, placements, shape, options.stride.value_or(contiguous_strides(shape)), held);
   return from_local_edge(data, spec, {});
 }
 

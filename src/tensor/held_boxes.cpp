@@ -164,12 +164,13 @@ Tensor out_of_boxes(const HeldBoxes& held, const Tensor& local, const Placements
     }
     const std::vector<RankPart> has = parts_of(held.of_all(options.operation), ranks);
     std::vector<RankPart> wants;
-    for (const int64_t rank : ranks) wants.push_back({rank, 0, plan::grid_of(layout, *mesh.mesh().coordinate_of(rank))});
+    for (const int64_t rank : ranks)
+      wants.push_back({rank, 0, plan::grid_of(layout, *mesh.mesh().coordinate_of(rank))});
     const int64_t bytes = (largest(has) + largest(wants)) * static_cast<int64_t>(part.element_size());
     const Group group = mesh.world().group(ranks);
     swap_parts(options.background ? group.in_background() : group, std::move(from),
-               {{part, plan::grid_of(layout, *mesh.coordinate())}},
-               plan::transfers(has, wants, mesh.world().rank()), bytes, options.staging_bytes);
+               {{part, plan::grid_of(layout, *mesh.coordinate())}}, plan::transfers(has, wants, mesh.world().rank()),
+               bytes, options.staging_bytes);
   }
   part = part.to(local.scalar_type());
   if (inside == to) return part;

@@ -66,8 +66,8 @@ at::Tensor out_of_boxes(const HeldBoxes& held, const at::Tensor& local, const Pl
 /// The whole DTensor with placements `to`, on its own mesh.
 at::Tensor ordinary(const at::Tensor& tensor, const Placements& to, const OutOfBoxes& options = {});
 
-/// This rank's pieces of a DTensor on the same mesh, whatever it lies in, by one exchange. Dims of one row stand for all
-/// rows, and missing ones on the left too, as in broadcasting.
+/// This rank's pieces of a DTensor on the same mesh, whatever it lies in, by one exchange. Dims of one row stand for
+/// all rows, and missing ones on the left too, as in broadcasting.
 std::vector<at::Tensor> pieces_in_boxes(const char* operation, const at::Tensor& dtensor, const HeldBoxes& held);
 
 /// A DTensor, on any mesh, in the boxes of `spec`; itself where it lies there.

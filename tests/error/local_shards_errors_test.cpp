@@ -135,7 +135,9 @@ TEST(LocalShardsErrorTest, AnotherTensor) {
 }
 
 TEST(LocalShardsErrorTest, ViewsOfAnotherSize) {
-  EXPECT_EQ(value_error([] { LocalShardsWrapper({zeros({4, 2})}, {{0, 6}}).view({8}); }),
+  EXPECT_EQ(value_error([] {
+              LocalShardsWrapper({zeros({4, 2})}, {{0, 6}}).view({8});
+            }),
             "view: a LocalShardsWrapper keeps its size: its offsets have no meaning in another\n"
             "  wrapper: LocalShardsWrapper f32[4, 2] on cpu: [0:4, 6:8]\n"
             "  asked: [8]\n"
@@ -143,7 +145,9 @@ TEST(LocalShardsErrorTest, ViewsOfAnotherSize) {
 }
 
 TEST(LocalShardsErrorTest, OperatorsThatNeedMoreThanOneShard) {
-  EXPECT_EQ(error_text<c10::NotImplementedError>([] { LocalShardsWrapper({zeros({4, 2})}, {{0, 6}}).sum(1); }),
+  EXPECT_EQ(error_text<c10::NotImplementedError>([] {
+              LocalShardsWrapper({zeros({4, 2})}, {{0, 6}}).sum(1);
+            }),
             "sum: this operator cannot go piece by piece\n"
             "  tensor: f32[4, 2] in 1 pieces here\n"
             "  help: sherd::from_local(wrapper, mesh, placements), or the shards one by one: wrapper.local_shards()");
@@ -174,7 +178,9 @@ TEST(LocalShardsErrorTest, ShardsThatAreNotHere) {
       "  help: ShardIndex{name, offsets} with offsets of chunk_list()";
   EXPECT_EQ(value_error([&] { x.shard({"layers.0.table", Dims{0, 2}}); }), expected);
   EXPECT_EQ(value_error([&] { checkpointable(x)->shard({"layers.0.table", Dims{0, 2}}); }), expected);
-  EXPECT_EQ(value_error([&] { x.shard({"table", {}, 5}); }),
+  EXPECT_EQ(value_error([&] {
+              x.shard({"table", {}, 5});
+            }),
             "shard: which shard is not said\n"
             "  tensor: \"table\"\n"
             "  hint: 5\n"
@@ -195,17 +201,23 @@ class BoxedErrorTest : public ::testing::Test {
 };
 
 TEST_F(BoxedErrorTest, WrappersThatAreNoPart) {
-  EXPECT_EQ(value_error([&] { from_local(x, mesh, {Partial()}, {.shape = Dims{4, 4}}); }),
+  EXPECT_EQ(value_error([&] {
+              from_local(x, mesh, {Partial()}, {.shape = Dims{4, 4}});
+            }),
             "from_local: shards hold values, not parts of a sum\n"
             "  placements: (P(sum))\n"
             "  help: Shard(dim), or Replicate() on axes whose ranks hold the same shards");
-  EXPECT_EQ(value_error([&] { from_local(x, mesh, {Shard(1)}, {.shape = Dims{4, 1}}); }),
+  EXPECT_EQ(value_error([&] {
+              from_local(x, mesh, {Shard(1)}, {.shape = Dims{4, 1}});
+            }),
             "from_local: a box is not inside the tensor\n"
             "  box: [0:4, 0:2]\n"
             "  tensor: [4, 1]\n"
             "  help: boxes inside [0:4, 0:1]");
   const LocalShardsWrapper sized({zeros({4, 2})}, {{0, 0}}, {.global_size = Dims{4, 6}});
-  EXPECT_EQ(value_error([&] { from_local(sized, mesh, {Shard(1)}, {.shape = Dims{4, 4}}); }),
+  EXPECT_EQ(value_error([&] {
+              from_local(sized, mesh, {Shard(1)}, {.shape = Dims{4, 4}});
+            }),
             "from_local: the shards are those of a tensor of another size\n"
             "  shards of: [4, 6]\n"
             "  shape: [4, 4]\n"
@@ -230,7 +242,9 @@ TEST_F(BoxedErrorTest, TensorsThatDoNotMeet) {
             "  in pieces: f32[4, 2]\n"
             "  help: sherd::from_local(wrapper, mesh, placements) or sherd::sharded::to_dtensor(tensor)");
   const DeviceMesh other = init_device_mesh("cpu", {1, 2}, {"a", "b"});
-  EXPECT_EQ(value_error([&] { boxed + sherd::zeros({4, 4}, other, {Shard(0), Shard(1)}); }),
+  EXPECT_EQ(value_error([&] {
+              boxed + sherd::zeros({4, 4}, other, {Shard(0), Shard(1)});
+            }),
             "add: operands live on different meshes\n"
             "  one: f32[4, 4@tp] on [tp=2] in boxes\n"
             "  other: f32[4@a, 4@b] on [a=1, b=2]\n"
@@ -268,16 +282,29 @@ std::vector<std::string> errors_of(const std::function<LocalShardsWrapper(int64_
 }
 
 TEST(BoxesErrorTest, AHoleBetweenRanks) {
-  EXPECT_THAT(errors_of([](int64_t r) { return LocalShardsWrapper({zeros({4, 2})}, {{0, 3 * r}}); }, {4, 5}),
+  EXPECT_THAT(errors_of(
+                  [](int64_t r) {
+                    return LocalShardsWrapper({zeros({4, 2})}, {{0, 3 * r}});
+                  },
+                  {4, 5}),
               Each("redistribute: boxes leave a hole\n"
                    "  hole: [0:4, 2:3]\n"
                    "  shape: [4, 5]\n"
-                   "  help: cover every element exactly once"));
+                   "  boxes: 2\n"
+                   "  help: add Box{{0, 2}, {4, 1}}"));
 }
 
 TEST(BoxesErrorTest, AnElementOnTwoRanks) {
-  EXPECT_THAT(errors_of([](int64_t r) { return LocalShardsWrapper({zeros({4, 2})}, {{0, r}}); }, {4, 3}),
-              Each("redistribute: boxes overlap\n"));
+  EXPECT_THAT(errors_of(
+                  [](int64_t r) {
+                    return LocalShardsWrapper({zeros({4, 2})}, {{0, r}});
+                  },
+                  {4, 3}),
+              Each("redistribute: boxes overlap\n"
+                   "  box 0: [0:4, 0:2]\n"
+                   "  box 1: [0:4, 1:3]\n"
+                   "  both hold: [0:4, 1:2]\n"
+                   "  help: make box 1 Box{{0, 2}, {4, 1}}"));
 }
 
 TEST(BoxesErrorTest, RanksOfDifferentDtypes) {
@@ -293,17 +320,18 @@ TEST(BoxesErrorTest, RanksOfDifferentDtypes) {
 }
 
 TEST(BoxesErrorTest, RanksThatHoldPartsOfDifferentTensors) {
-  EXPECT_THAT(errors_of_ranks(2,
-                              [&](World& world) {
-                                const auto mesh = init_device_mesh("cpu", {2}, {"tp"});
-                                const bool first = world.rank() == 0;
-                                const Tensor shard = first ? zeros({4, 2}) : zeros({4});
-                                from_local(LocalShardsWrapper({shard}, {first ? Dims{0, 0} : Dims{0}}), mesh, {Shard(0)});
-                              }),
-              Each("from_local: the ranks hold shards of different tensors\n"
-                   "  rank 0: f32 [0:4, 0:2]\n"
-                   "  rank 1: f32 [0:4]\n"
-                   "  help: one dtype, one number of dims and one global_size on all ranks"));
+  EXPECT_THAT(
+      errors_of_ranks(2,
+                      [&](World& world) {
+                        const auto mesh = init_device_mesh("cpu", {2}, {"tp"});
+                        const bool first = world.rank() == 0;
+                        const Tensor shard = first ? zeros({4, 2}) : zeros({4});
+                        from_local(LocalShardsWrapper({shard}, {first ? Dims{0, 0} : Dims{0}}), mesh, {Shard(0)});
+                      }),
+      Each("from_local: the ranks hold shards of different tensors\n"
+           "  rank 0: f32 [0:4, 0:2]\n"
+           "  rank 1: f32 [0:4]\n"
+           "  help: one dtype, one number of dims and one global_size on all ranks"));
 }
 
 TEST(BoxesErrorTest, CopiesThatDiffer) {
@@ -315,10 +343,8 @@ TEST(BoxesErrorTest, CopiesThatDiffer) {
                                 from_local(local, mesh, {Replicate()}, {.check = true, .shape = Dims{4}});
                               }),
               Each("from_local: ranks of a replicated axis hold different shards\n"
-                   "  rank 0: [0:1]\n"
-                   "    [1:4]\n"
-                   "  rank 1: [0:2]\n"
-                   "    [2:4]\n"
+                   "  rank 0: [0:1], [1:4]\n"
+                   "  rank 1: [0:2], [2:4]\n"
                    "  help: the same shards in the same order along the axis"));
 }
 

@@ -281,7 +281,7 @@ TEST(LocalShardsTest, EqualComparesDataAndPlaces) {
   EXPECT_FALSE(x.equal(LocalShardsWrapper({a, b + 1}, {{0, 0}, {0, 7}})));
   EXPECT_FALSE(x.equal(LocalShardsWrapper({a}, {{0, 0}})));
   EXPECT_FALSE(x.equal(LocalShardsWrapper({a.to(c10::kDouble), b.to(c10::kDouble)}, {{0, 0}, {0, 7}})));
-  EXPECT_TRUE(x.allclose(x + 1e-7));
+  EXPECT_TRUE(x.allclose(x + 1e-9));
   EXPECT_THROW((void)x.equal(torch::zeros({4, 3})), c10::TypeError);
 }
 
