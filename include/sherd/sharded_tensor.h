@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -156,15 +157,22 @@ std::vector<char> save(const ShardedTensor& tensor);
 ShardedTensorState load_state(const std::vector<char>& bytes);
 ShardedTensor load(const std::vector<char>& bytes, const GroupOptions& options = {});
 
-/// Of shards that the ranks have. One small exchange; `size` may leave dims open (nullopt): they and the offsets along
-/// them are found from the shards in the order of ranks. Every rank may have none, one or several.
-ShardedTensor init_from_local_shards(std::vector<Shard> shards, const std::vector<std::optional<int64_t>>& size,
-                                     const GroupOptions& options = {});
-inline ShardedTensor init_from_local_shards(std::vector<Shard> shards, const Dims& size,
-                                            const GroupOptions& options = {}) {
-  return init_from_local_shards(std::move(shards), std::vector<std::optional<int64_t>>(size.begin(), size.end()),
-                                options);
-}
+/// A size of which dims may be left open: {4, std::nullopt}.
+class OpenSize {
+ public:
+  OpenSize(std::initializer_list<std::optional<int64_t>> dims) : dims_(dims) {}
+  OpenSize(std::vector<std::optional<int64_t>> dims) : dims_(std::move(dims)) {}  // NOLINT: a size is given as it is
+  OpenSize(const Dims& dims) : dims_(dims.begin(), dims.end()) {}                 // NOLINT
+
+  const std::vector<std::optional<int64_t>>& dims() const { return dims_; }
+
+ private:
+  std::vector<std::optional<int64_t>> dims_;
+};
+
+/// Of shards that the ranks have. One small exchange. One dim of `size` may be left open: it and the offsets along it
+/// are found from the shards in the order of ranks. Every rank may have none, one or several.
+ShardedTensor init_from_local_shards(std::vector<Shard> shards, const OpenSize& size, const GroupOptions& options = {});
 /// Of one tensor per rank, which is this rank's shard of `spec`. Does not communicate.
 ShardedTensor init_from_local_tensor(const at::Tensor& local, const ShardingSpec& spec, const Dims& size,
                                      const GroupOptions& options = {});

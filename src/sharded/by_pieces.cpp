@@ -1,6 +1,7 @@
 #include "sharded/by_pieces.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
@@ -44,7 +45,7 @@ class PieceCall {
     const size_t count = layout_->boxes.size();
     for (size_t i = 0; i < count; ++i) {
       if (!elementwise_ && numel(layout_->boxes[i]) == 0) continue;
-      Stack call = call_on(i);
+      Stack call = call_on(layout_->boxes[i], i);
       op_.callBoxed(call);
       for (size_t k = 0; k < results.size() && !info_.writes; ++k) results[k].push_back(call[k].toTensor());
     }
@@ -227,12 +228,14 @@ class PieceCall {
     return true;
   }
 
-  // The part of operand k that goes with a piece.
-  Tensor part(size_t k, size_t piece) const {
+  // The part of operand k that goes with a piece; without one, a tensor of the box's size.
+  Tensor part(size_t k, const Box& box, std::optional<size_t> piece) const {
     const Tensor& tensor = tensors_[k].tensor;
     if (!tensor.defined()) return tensor;
-    if (const BoxesMeta* meta = boxes_of(tensor)) return meta->pieces[piece];
-    const Box& box = layout_->boxes[piece];
+    if (const BoxesMeta* meta = boxes_of(tensor)) {
+      if (piece) return meta->pieces[*piece];
+      return at::empty(box.size, at::TensorOptions(tensor.scalar_type()).device(tensor.device()));
+    }
     Tensor result = tensor;
     for (int64_t d = 0; d < tensor.dim(); ++d) {
       const int dim = dim_of(rule_.inputs[k], static_cast<size_t>(d), tensor.dim());
@@ -249,14 +252,13 @@ class PieceCall {
     return factors.size() == 1 ? factor_dims_[static_cast<size_t>(factors[0])] : kNotCut;
   }
 
-  Stack call_on(size_t piece) const {
+  Stack call_on(const Box& box, std::optional<size_t> piece) const {
     Stack call(stack_.begin() + static_cast<int64_t>(base_), stack_.end());
-    for (size_t k = 0; k < tensors_.size(); ++k) put_tensor(call, tensors_[k], part(k, piece));
+    for (size_t k = 0; k < tensors_.size(); ++k) put_tensor(call, tensors_[k], part(k, box, piece));
     for (size_t i = 0; i < info_.arguments.size(); ++i) {
       if (!info_.arguments[i].out || !call[i].isTensor()) continue;
-      if (const BoxesMeta* meta = boxes_of(call[i].toTensor())) call[i] = meta->pieces[piece];
+      if (const BoxesMeta* meta = boxes_of(call[i].toTensor())) call[i] = meta->pieces[piece.value_or(0)];
     }
-    const Box& box = layout_->boxes[piece];
     for (const rules::SizeArgument& size : rule_.sizes) {
       Dims sizes = call[static_cast<size_t>(size.argument)].toIntVector();
       const BoundOperand& output = rule_.outputs[static_cast<size_t>(size.output)];
@@ -283,9 +285,17 @@ class PieceCall {
 
   Tensor wrapped(size_t k, std::vector<Tensor> pieces) const {
     const BoxLayoutPtr layout = elementwise_ ? layout_ : mapped(k, pieces);
-    const c10::ScalarType dtype = pieces.empty() ? example(k).scalar_type() : pieces.front().scalar_type();
+    const c10::ScalarType dtype = pieces.empty() ? dtype_of(k) : pieces.front().scalar_type();
     const c10::Device device = pieces.empty() ? asked_device() : pieces.front().device();
     return wrap_pieces(layout_on(layout, device), std::move(pieces), dtype, device);
+  }
+
+  // The dtype of a result without pieces: what the operator makes of nothing.
+  c10::ScalarType dtype_of(size_t k) const {
+    if (!elementwise_) return example(k).scalar_type();
+    Stack call = call_on({Dims(layout_->size.size(), 0), Dims(layout_->size.size(), 0)}, std::nullopt);
+    op_.callBoxed(call);
+    return call[k].toTensor().scalar_type();
   }
 
   // Where a result without pieces would be.

@@ -20,7 +20,6 @@ using detail::ByteReader;
 using detail::ByteWriter;
 
 constexpr const char* kOperation = "init_from_local_shards";
-using OpenSize = std::vector<std::optional<int64_t>>;
 
 // What a rank tells the others: its shards, or why it failed.
 struct Report {
@@ -66,7 +65,7 @@ Report from_bytes(const std::string& bytes, int64_t rank) {
   return report;
 }
 
-Report describe(const std::vector<Shard>& shards, const OpenSize& size, int64_t rank) {
+Report describe(const std::vector<Shard>& shards, const std::vector<std::optional<int64_t>>& size, int64_t rank) {
   Report report;
   for (const auto& n : size) report.size.push_back(n.value_or(-1));
   if (std::any_of(size.begin(), size.end(), [](const auto& n) { return n && *n < 0; })) {
@@ -164,7 +163,7 @@ ShardedTensor init_from_local_shards(std::vector<Shard> shards, const OpenSize& 
   const Group& group = *holders.group();
   Report mine;
   try {
-    mine = describe(shards, size, holders.rank());
+    mine = describe(shards, size.dims(), holders.rank());
   } catch (...) {
     mine = {};
     mine.failure = detail::message_of_current_exception();

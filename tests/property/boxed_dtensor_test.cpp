@@ -311,8 +311,10 @@ TEST_P(BoxedOn, NumbersDependOnPlaceAndSeedAlone) {
     const Tensor more = x.clone().normal_();
     EXPECT_TRUE(in_boxes(drawn));
     manual_seed(7);
-    EXPECT_TRUE(full_tensor(drawn).equal(full_tensor(rand(size, mesh, Placements(placements_of(x).size(), Replicate())))));
-    EXPECT_TRUE(full_tensor(more).equal(full_tensor(randn(size, mesh, Placements(placements_of(x).size(), Replicate())))));
+    EXPECT_TRUE(
+        full_tensor(drawn).equal(full_tensor(rand(size, mesh, Placements(placements_of(x).size(), Replicate())))));
+    EXPECT_TRUE(
+        full_tensor(more).equal(full_tensor(randn(size, mesh, Placements(placements_of(x).size(), Replicate())))));
     manual_seed(9);
     const Tensor dropped = torch::dropout(x, 0.5, true);
     manual_seed(9);
@@ -330,8 +332,10 @@ TEST_P(BoxedOn, WhatAllRanksWriteIsTheTensorOnce) {
     for (Placement& p : strided) {
       if (is_shard(p) && make.below(2) == 0) p = StridedShard(sharded_dim(p), 2);
     }
-    const Tensor kinds[] = {make.dtensor(whole, mesh, placements), distribute_tensor(whole, mesh, placements),
-                            distribute_tensor(whole, mesh, strided), sharded::shard_tensor(whole, make.spec(size))};
+    // Of copies: on one rank they share memory with what they are made of.
+    const Tensor kinds[] = {
+        make.dtensor(whole.clone(), mesh, placements), distribute_tensor(whole.clone(), mesh, placements),
+        distribute_tensor(whole.clone(), mesh, strided), sharded::shard_tensor(whole.clone(), make.spec(size))};
     for (const Tensor& tensor : kinds) {
       const auto table = checkpointable(tensor);
       EXPECT_EQ(table->global_size(), size);
@@ -386,17 +390,16 @@ TEST_P(BoxedOn, ElementWiseOperatorsCommunicateNothing) {
 TEST_P(BoxedOn, AllGatherIntoTensorTakesTheClosedUpTensor) {
   spawn(GetParam(), [&](World& world) {
     const auto group = world.group();
-    const auto process_group = c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::HashStore>(),
-                                                                       world.rank(), world.size());
+    const auto process_group =
+        c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::HashStore>(), world.rank(), world.size());
     process_group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
                               group.backend(c10::DeviceType::CPU));
     const std::string name = "shards of rank " + std::to_string(world.rank());
     process_group->setGroupName(name);
     c10d::register_process_group(name, process_group);
-    const auto gather =
-        c10::Dispatcher::singleton()
-            .findSchemaOrThrow("_c10d_functional::all_gather_into_tensor", "")
-            .typed<Tensor(const Tensor&, int64_t, std::string)>();
+    const auto gather = c10::Dispatcher::singleton()
+                            .findSchemaOrThrow("_c10d_functional::all_gather_into_tensor", "")
+                            .typed<Tensor(const Tensor&, int64_t, std::string)>();
     const auto wait = c10::Dispatcher::singleton()
                           .findSchemaOrThrow("_c10d_functional::wait_tensor", "")
                           .typed<Tensor(const Tensor&)>();
@@ -408,10 +411,14 @@ TEST_P(BoxedOn, AllGatherIntoTensorTakesTheClosedUpTensor) {
     };
     const Tensor wide = numbers({4, 2});
     const Tensor narrow = numbers({4, 1}) + 9;
-    EXPECT_TRUE(gathered(LocalShardsWrapper({narrow, wide}, {{0, 7}, {0, 0}})).equal(repeated(torch::cat({wide, narrow}, 1))));
-    EXPECT_TRUE(gathered(LocalShardsWrapper({wide, wide + 1}, {{4, 0}, {0, 0}})).equal(repeated(torch::cat({wide + 1, wide}))));
-    EXPECT_TRUE(gathered(LocalShardsWrapper({numbers({3}), numbers({2})}, {{0}, {5}})).equal(repeated(torch::cat({numbers({3}), numbers({2})}))));
-    EXPECT_TRUE(gathered(LocalShardsWrapper({wide, narrow}, {{4, 4}, {0, 0}})).equal(repeated(torch::cat({narrow.reshape({-1}), wide.reshape({-1})}))));
+    EXPECT_TRUE(
+        gathered(LocalShardsWrapper({narrow, wide}, {{0, 7}, {0, 0}})).equal(repeated(torch::cat({wide, narrow}, 1))));
+    EXPECT_TRUE(
+        gathered(LocalShardsWrapper({wide, wide + 1}, {{4, 0}, {0, 0}})).equal(repeated(torch::cat({wide + 1, wide}))));
+    EXPECT_TRUE(gathered(LocalShardsWrapper({numbers({3}), numbers({2})}, {{0}, {5}}))
+                    .equal(repeated(torch::cat({numbers({3}), numbers({2})}))));
+    EXPECT_TRUE(gathered(LocalShardsWrapper({wide, narrow}, {{4, 4}, {0, 0}}))
+                    .equal(repeated(torch::cat({narrow.reshape({-1}), wide.reshape({-1})}))));
     all_gather_text(group, "");  // before the name goes
     c10d::unregister_process_group(name);
   });
