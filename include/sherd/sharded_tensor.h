@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -164,6 +165,11 @@ inline ShardedTensor init_from_local_shards(std::vector<Shard> shards, const Dim
                                             const GroupOptions& options = {}) {
   return init_from_local_shards(std::move(shards), std::vector<std::optional<int64_t>>(size.begin(), size.end()),
                                 options);
+}
+/// For sizes in braces, {8, 4}, which could be either of the two.
+inline ShardedTensor init_from_local_shards(std::vector<Shard> shards, std::initializer_list<int64_t> size,
+                                            const GroupOptions& options = {}) {
+  return init_from_local_shards(std::move(shards), Dims(size), options);
 }
 /// Of one tensor per rank, which is this rank's shard of `spec`. Does not communicate.
 ShardedTensor init_from_local_tensor(const at::Tensor& local, const ShardingSpec& spec, const Dims& size,
