@@ -15,7 +15,7 @@ from __future__ import annotations
 import os as _os
 
 from . import _load  # noqa: F401  (first: it compares the versions of torch)
-from . import _compile, _methods, _mixing, _shared_memory
+from . import _compile, _methods, _mixing, _shared_memory, sharded
 from ._C import (
     Box,
     CollectiveCall,
@@ -181,6 +181,7 @@ __all__ = [
     "send",
     "set_costs",
     "set_strict",
+    "sharded",
     "spawn",
     "to_local",
     "to_torch",
