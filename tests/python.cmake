@@ -17,6 +17,8 @@ endfunction()
 sherd_python_test(doctests)
 sherd_python_test(test_package)
 sherd_python_test(test_processes)
+sherd_python_test(test_sharded)
+sherd_python_test(test_sharded_tensors)
 
 # A small part of the sweep over torch's list of operators.
 execute_process(COMMAND ${Python3_EXECUTABLE} -c "import expecttest" RESULT_VARIABLE no_sweep ERROR_QUIET)

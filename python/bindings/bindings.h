@@ -16,6 +16,9 @@ using ReleaseGil = py::call_guard<py::gil_scoped_release>;
 /// "ValueError: what is wrong", or the text alone where it has sherd's form already. With the interpreter's lock.
 std::string message_of(const py::error_already_set& error);
 
+/// A number of Python. Throws py::cast_error for something else.
+at::Scalar scalar_of(const py::handle& number);
+
 void bind_layout(py::module_& module);
 void bind_world(py::module_& module);
 void bind_collectives(py::module_& module);
@@ -25,5 +28,6 @@ void bind_moving(py::module_& module);
 void bind_random(py::module_& module);
 void bind_rpc(py::module_& module);
 void bind_explain(py::module_& module);
+void bind_sharded(py::module_& parent);
 
 }  // namespace sherd::python

@@ -46,6 +46,8 @@ void translate(std::exception_ptr error) {
     std::rethrow_exception(error);
   } catch (const std::invalid_argument& bad) {
     py::set_error(PyExc_ValueError, bad.what());
+  } catch (python_error& raised) {
+    raised.restore();  // by a function of Python that an operator called
   } catch (const c10::Error&) {
     torch::translate_exception_to_python(error);
   }
@@ -69,4 +71,5 @@ PYBIND11_MODULE(_C, module) {
   bind_random(module);
   bind_rpc(module);
   bind_explain(module);
+  bind_sharded(module);
 }

@@ -7,13 +7,6 @@
 namespace sherd::python {
 namespace {
 
-at::Scalar scalar_of(const py::handle& number) {
-  if (py::isinstance<py::bool_>(number)) return number.cast<bool>();
-  if (py::isinstance<py::int_>(number)) return number.cast<int64_t>();
-  if (PyComplex_Check(number.ptr())) return c10::complex<double>(number.cast<std::complex<double>>());
-  return number.cast<double>();
-}
-
 using Factory = at::Tensor (*)(at::IntArrayRef, const DeviceMesh&, Placements, at::TensorOptions);
 
 void bind_factory(py::module_& module, const char* name, Factory factory) {
@@ -41,6 +34,13 @@ class PyExplicit {
 };
 
 }  // namespace
+
+at::Scalar scalar_of(const py::handle& number) {
+  if (py::isinstance<py::bool_>(number)) return number.cast<bool>();
+  if (py::isinstance<py::int_>(number)) return number.cast<int64_t>();
+  if (PyComplex_Check(number.ptr())) return c10::complex<double>(number.cast<std::complex<double>>());
+  return number.cast<double>();
+}
 
 void bind_tensor(py::module_& module) {
   module.def("is_dtensor", &is_dtensor);

@@ -3,6 +3,10 @@ from typing import Any, TypeVar
 
 import torch
 
+from . import _C_sharded
+
+sharded = _C_sharded  # a module of its own: some of its names are those of this one
+
 T = TypeVar("T")
 _Placement = Replicate | Shard | StridedShard | Ragged | Partial
 

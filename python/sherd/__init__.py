@@ -15,7 +15,7 @@ from __future__ import annotations
 import os as _os
 
 from . import _load  # noqa: F401  (first: it compares the versions of torch)
-from . import _compile, _methods, _mixing, _shared_memory
+from . import _compile, _methods, _mixing, _shared_memory, sharded
 from ._C import (
     Box,
     CollectiveCall,
@@ -188,6 +188,7 @@ __all__ = [
     "set_costs",
     "set_strict",
     "share_tensors",
+    "sharded",
     "shutdown_rpc",
     "spawn",
     "to_local",

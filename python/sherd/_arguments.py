@@ -47,12 +47,19 @@ def check_tensor(operation: str, tensor: object) -> torch.Tensor:
     return tensor
 
 
-def check_plain(operation: str, tensor: object, help: str) -> torch.Tensor:
-    """A tensor that is not distributed yet."""
+def check_plain(
+    operation: str, tensor: object, help: str, help_for_sharded: str = "sherd.sharded.to_dtensor(tensor)"
+) -> torch.Tensor:
+    """A tensor that is not distributed yet. `help` is for a DTensor."""
     tensor = check_tensor(operation, tensor)
     if _C.is_dtensor(tensor):
         raise ValueError(
             error_text(operation, "the tensor is distributed already", help, tensor=_C.describe(tensor))
+        )
+    if _C.sharded.is_sharded_tensor(tensor):
+        raise ValueError(
+            error_text(operation, "the tensor is distributed already", help_for_sharded,
+                       tensor=_C.sharded.describe(tensor))
         )
     return tensor
 

@@ -1,7 +1,8 @@
-"""What torch.Tensor's own methods do with a DTensor: those that read the data of one process, which none has whole.
+"""What torch.Tensor's own methods do with a tensor that many ranks hold: those that read the data of one process, which
+none has whole.
 
-A DTensor is an exact torch.Tensor, so there is no subclass to put these on. Each looks whether the tensor is a DTensor
-and is the original otherwise.
+Such a tensor is an exact torch.Tensor, so there is no subclass to put these on. Each looks whether the tensor is of one
+of the kinds below and is the original otherwise.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,33 +19,83 @@ from . import _C
 from ._errors import error_text
 
 
-def describe(tensor: torch.Tensor) -> str:
-    """What printing a DTensor shows: the whole's shape, mesh and placements, and this rank's part."""
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of tensor that many ranks hold."""
+
+    name: str
+    is_one: Callable[[torch.Tensor], bool]
+    summary: Callable[[torch.Tensor], str]
+    """In a line: the whole's size, and how it is cut."""
+    parts: Callable[[torch.Tensor], list[str]]
+    """What printing shows, but for what autograd knows."""
+    help: str
+    """How to get all of it, and this rank's part."""
+
+
+def _parts_of_dtensor(tensor: torch.Tensor) -> list[str]:
     mesh = _C.mesh_of(tensor)
+    local = _C.to_local(tensor.detach(), None)
+    parts = [f"DTensor({_C.describe(tensor)}"]
+    if mesh.get_coordinate() is None:
+        parts.append(f"rank {mesh.get_rank()} is not in the mesh")
+    else:
+        boxes = ", ".join(str(box) for box in _C.layout_of(tensor).boxes(mesh.get_rank())) or "nothing"
+        parts.append(f"rank {mesh.get_rank()} holds {boxes}:\n{_original_repr(local)}")
+    return parts
+
+
+def _parts_of_sharded(tensor: torch.Tensor) -> list[str]:
+    shards = [repr(shard.tensor.detach()) for shard in _C.sharded.local_shards(tensor)]
+    text = _C.sharded.describe(tensor).replace(" ", "(", 1)  # "ShardedTensor f32[8, 4] in 4 shards ..."
+    return [":\n".join([text, *shards[:1]]) + "".join(f",\n{shard}" for shard in shards[1:])]
+
+
+_KINDS = (
+    _Kind(
+        name="DTensor",
+        is_one=_C.is_dtensor,
+        summary=_C.describe,
+        parts=_parts_of_dtensor,
+        help="sherd.full_tensor(tensor) for all of it, sherd.to_local(tensor) for this rank's part",
+    ),
+    _Kind(
+        name="ShardedTensor",
+        is_one=_C.sharded.is_sharded_tensor,
+        summary=_C.sharded.describe,
+        parts=_parts_of_sharded,
+        help="sherd.sharded.gather(tensor, out=whole) for all of it, "
+        "sherd.sharded.local_shards(tensor) for this rank's part",
+    ),
+)
+
+
+def describe(kind: _Kind, tensor: torch.Tensor) -> str:
+    """What printing shows: the whole, how it is cut, and this rank's part."""
     with torch.no_grad():
-        local = _C.to_local(tensor.detach(), None)
-        lines = [f"DTensor({_C.describe(tensor)}"]
-        if mesh.get_coordinate() is None:
-            lines.append(f"rank {mesh.get_rank()} is not in the mesh")
-        else:
-            boxes = ", ".join(str(box) for box in _C.layout_of(tensor).boxes(mesh.get_rank())) or "nothing"
-            lines.append(f"rank {mesh.get_rank()} holds {boxes}:\n{_original_repr(local)}")
+        parts = kind.parts(tensor)
     if tensor.grad_fn is not None:
-        lines.append(f"grad_fn=<{type(tensor.grad_fn).__name__}>")
+        parts.append(f"grad_fn=<{type(tensor.grad_fn).__name__}>")
     elif tensor.requires_grad:
-        lines.append("requires_grad=True")
-    return ", ".join(lines) + ")"
+        parts.append("requires_grad=True")
+    return ", ".join(parts) + ")"
 
 
-def _repr(original: Callable[..., str], self: torch.Tensor, **kwargs: Any) -> str:
-    return describe(self)
+# What a method does: Handler(kind, the original method, the tensor, arguments).
+Handler = Callable[..., Any]
 
 
-def _format(original: Callable[..., str], self: torch.Tensor, spec: str) -> str:
-    return describe(self) if not spec else original(self, spec)
+def _repr(kind: _Kind, original: Callable[..., str], self: torch.Tensor, **kwargs: Any) -> str:
+    return describe(kind, self)
 
 
-def _deepcopy(original: Callable[..., torch.Tensor], self: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+def _format(kind: _Kind, original: Callable[..., str], self: torch.Tensor, spec: str) -> str:
+    return describe(kind, self) if not spec else original(self, spec)
+
+
+def _deepcopy(
+    kind: _Kind, original: Callable[..., torch.Tensor], self: torch.Tensor, memo: dict[int, Any]
+) -> torch.Tensor:
     if id(self) in memo:
         copied: torch.Tensor = memo[id(self)]
         return copied
@@ -59,44 +111,47 @@ def _deepcopy(original: Callable[..., torch.Tensor], self: torch.Tensor, memo: d
     return result
 
 
-def _refuse(operation: str, problem: str, help: str) -> Callable[..., Any]:
-    def refuse(original: Callable[..., Any], self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(error_text(operation, problem, help, tensor=_C.describe(self)))
+def _refuse(operation: str, problem: str) -> Handler:
+    def refuse(kind: _Kind, original: Callable[..., Any], self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        text = error_text(operation, problem.format(kind.name), kind.help, tensor=kind.summary(self))
+        raise NotImplementedError(text)
 
     return refuse
 
 
-_WHOLE = "sherd.full_tensor(tensor) for all of it, sherd.to_local(tensor) for this rank's part"
-_HANDLERS: dict[str, Callable[..., Any]] = {
+_HANDLERS: dict[str, Handler] = {
     "__repr__": _repr,
     "__format__": _format,
     "__deepcopy__": _deepcopy,
-    "__reduce_ex__": _refuse("pickle", "a DTensor is no object of one process", _WHOLE),
-    "numpy": _refuse("numpy", "a rank has only its part of a DTensor", _WHOLE),
-    "__array__": _refuse("numpy", "a rank has only its part of a DTensor", _WHOLE),
-    "tolist": _refuse("tolist", "a rank has only its part of a DTensor", _WHOLE),
-    "is_shared": lambda original, self: False,
-    "__dlpack__": _refuse("dlpack", "a rank has only its part of a DTensor", _WHOLE),
+    "__reduce_ex__": _refuse("pickle", "a {} is no object of one process"),
+    "numpy": _refuse("numpy", "a rank has only its part of a {}"),
+    "__array__": _refuse("numpy", "a rank has only its part of a {}"),
+    "tolist": _refuse("tolist", "a rank has only its part of a {}"),
+    "is_shared": lambda kind, original, self: False,
+    "__dlpack__": _refuse("dlpack", "a rank has only its part of a {}"),
 }
 
 _original_repr: Callable[[torch.Tensor], str] = torch.Tensor.__repr__
 
 
-def _install(kind: type, name: str, handler: Callable[..., Any]) -> None:
-    original = getattr(kind, name)
+def _install(owner: type, name: str, handler: Handler) -> None:
+    original = getattr(owner, name)
 
     @functools.wraps(original)
     def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if _C.is_dtensor(self):
-            return handler(original, self, *args, **kwargs)
+        for kind in _KINDS:
+            if kind.is_one(self):
+                return handler(kind, original, self, *args, **kwargs)
         return original(self, *args, **kwargs)
 
-    setattr(kind, name, method)
+    setattr(owner, name, method)
 
 
 def install() -> None:
     for name, handler in _HANDLERS.items():
         _install(torch.Tensor, name, handler)
     # A Parameter has these of its own.
-    _install(torch.nn.Parameter, "__repr__", lambda original, self: "Parameter containing:\n" + describe(self))
+    _install(
+        torch.nn.Parameter, "__repr__", lambda kind, original, self: "Parameter containing:\n" + describe(kind, self)
+    )
     _install(torch.nn.Parameter, "__reduce_ex__", _HANDLERS["__reduce_ex__"])

@@ -1,7 +1,7 @@
-"""Refuses an operator on a DTensor of sherd and one of torch.distributed.tensor.
+"""Refuses an operator on a DTensor or ShardedTensor of sherd and a DTensor of torch.distributed.tensor.
 
 torch itself refuses a tensor that is not one of its DTensors, but takes one of a single element for a number that all
-ranks have. A DTensor of sherd is none: its local part would be added as it is.
+ranks have. A tensor of sherd that many ranks hold is none: its local part would be added as it is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -22,20 +22,22 @@ from ._errors import error_text
 _MODULE = "torch.distributed.tensor._dispatch"
 
 
+def _refuse(op_call: object, mesh: object, kind: str, ours: str, help: str) -> NoReturn:
+    raise RuntimeError(  # as torch itself does; Python would take a TypeError for "try the other operand"
+        error_text(str(op_call), f"one operand is a {kind} of sherd, another a DTensor of torch.distributed.tensor", help,
+                   sherd=ours, torch=f"on {mesh}")
+    )
+
+
 def _guard(module: Any) -> None:
     original = module.OpDispatcher._try_replicate_spec_for_scalar_tensor
 
     def guarded(self: Any, op_call: Any, tensor: torch.Tensor, mesh: Any) -> Any:
         if _C.is_dtensor(tensor):
-            raise RuntimeError(  # as torch itself does; Python would take a TypeError for "try the other operand"
-                error_text(
-                    str(op_call),
-                    "one operand is a DTensor of sherd, another one of torch.distributed.tensor",
-                    "sherd.from_torch(theirs), or sherd.to_torch(ours)",
-                    sherd=_C.describe(tensor),
-                    torch=f"on {mesh}",
-                )
-            )
+            _refuse(op_call, mesh, "DTensor", _C.describe(tensor), "sherd.from_torch(theirs), or sherd.to_torch(ours)")
+        if _C.sharded.is_sharded_tensor(tensor):
+            _refuse(op_call, mesh, "ShardedTensor", _C.sharded.describe(tensor),
+                    "sherd.to_torch(sherd.sharded.to_dtensor(ours))")
         return original(self, op_call, tensor, mesh)
 
     module.OpDispatcher._try_replicate_spec_for_scalar_tensor = guarded

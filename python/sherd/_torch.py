@@ -1,4 +1,4 @@
-"""Between sherd and torch.distributed.tensor, without copying: the parts are the same tensors."""
+"""Between sherd and torch.distributed, without copying: the parts are the same tensors."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ import torch
 from . import _C
 from ._arguments import check_dtensor, checked_placements, is_torch_dtensor, is_torch_mesh
 from ._errors import error_text
+from ._sharded_arguments import is_torch_sharded
+from ._sharded_torch import from_torch as sharded_from_torch
+from ._sharded_torch import to_torch as sharded_to_torch
 from ._world import init, use_process_group
 
 if TYPE_CHECKING:
+    from torch.distributed._shard.sharded_tensor.api import ShardedTensor
     from torch.distributed.device_mesh import DeviceMesh as TorchMesh
     from torch.distributed.tensor import DTensor
 
@@ -69,17 +73,20 @@ def _placement_to_torch(placement: Any) -> Any:
 @overload
 def from_torch(value: TorchMesh) -> _C.DeviceMesh: ...
 @overload
-def from_torch(value: DTensor) -> torch.Tensor: ...
+def from_torch(value: DTensor | ShardedTensor) -> torch.Tensor: ...
 def from_torch(value: Any) -> Any:
-    """A sherd DTensor of one of torch.distributed.tensor, with the same local tensor; or a mesh of a mesh.
+    """A sherd DTensor of one of torch.distributed.tensor, with the same local tensor; or a mesh of a mesh, or a
+    ShardedTensor of a ShardedTensor.
 
     Differentiable. The process groups of the torch mesh are the ones that sherd talks through.
     """
     if is_torch_mesh(value):
         return _mesh_from_torch(value)
+    if is_torch_sharded(value):
+        return sharded_from_torch(value)
     if not is_torch_dtensor(value):
         raise TypeError(
-            error_text("from_torch", "neither a DTensor nor a DeviceMesh of torch.distributed",
+            error_text("from_torch", "neither a DTensor, a ShardedTensor nor a DeviceMesh of torch.distributed",
                        "sherd.distribute_tensor(tensor, mesh, placements)", given=type(value).__name__)
         )
     mesh = _mesh_from_torch(value.device_mesh)
@@ -94,11 +101,14 @@ def from_torch(value: Any) -> Any:
 @overload
 def to_torch(value: _C.DeviceMesh) -> TorchMesh: ...
 @overload
-def to_torch(value: torch.Tensor) -> DTensor: ...
+def to_torch(value: torch.Tensor) -> Any: ...
 def to_torch(value: Any) -> Any:
-    """The DTensor of torch.distributed.tensor with the same local tensor; or a mesh of a mesh. Differentiable."""
+    """The DTensor of torch.distributed.tensor with the same local tensor; or a mesh of a mesh, or a ShardedTensor of a
+    ShardedTensor. Differentiable, but for the last."""
     if isinstance(value, _C.DeviceMesh):
         return _mesh_to_torch(value)
+    if isinstance(value, torch.Tensor) and _C.sharded.is_sharded_tensor(value):
+        return sharded_to_torch(value)
     check_dtensor("to_torch", value)
     from torch.distributed.tensor import DTensor
 

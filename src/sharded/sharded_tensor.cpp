@@ -69,15 +69,15 @@ std::vector<Tensor> match_pieces(const char* operation, const ShardedLayout& lay
                             .fact("metadata", fmt::format("{} for rank {}", layout.boxes.size(), layout.holders.rank()))
                             .help("one Shard per entry of the metadata with this rank's placement"));
   }
-  std::unordered_map<ShardMetadata, size_t> places;
+  std::unordered_multimap<ShardMetadata, size_t> places;  // several empty shards may lie on one spot
   for (size_t i = 0; i < layout.boxes.size(); ++i) {
-    places[ShardMetadata(layout.boxes[i].offset, layout.boxes[i].size)] = i;
+    places.emplace(ShardMetadata(layout.boxes[i].offset, layout.boxes[i].size), i);
   }
   std::vector<Tensor> pieces(shards.size());
   for (size_t i = 0; i < shards.size(); ++i) {
     const ShardMetadata& given = shards[i].metadata;
     const auto found = places.find(ShardMetadata(given.shard_offsets, given.shard_sizes));
-    if (found == places.end() || pieces[found->second].defined()) {
+    if (found == places.end()) {
       detail::throw_value_error(
           ErrorText(operation, fmt::format("local shard {} is not in the metadata of this rank", i))
               .fact("local shard", to_string(given))
@@ -86,6 +86,7 @@ std::vector<Tensor> match_pieces(const char* operation, const ShardedLayout& lay
     }
     detail::check_shard(operation, i, shards[i], properties, layout.metadata(found->second));
     pieces[found->second] = shards[i].tensor;
+    places.erase(found);
   }
   return pieces;
 }
