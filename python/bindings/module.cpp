@@ -71,5 +71,6 @@ PYBIND11_MODULE(_C, module) {
   bind_random(module);
   bind_rpc(module);
   bind_explain(module);
+  bind_local_shards(module);
   bind_sharded(module);
 }

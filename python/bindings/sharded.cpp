@@ -27,9 +27,10 @@ using sharded::ShardMetadata;
 using Ranks = std::optional<std::vector<int64_t>>;
 
 void bind_options(py::module_& module) {
-  py::class_<GroupOptions>(module, "GroupOptions").def(py::init([](Ranks ranks, std::optional<Group> group) {
-    return GroupOptions{.ranks = std::move(ranks), .group = std::move(group)};
-  }));
+  py::class_<GroupOptions>(module, "GroupOptions")
+      .def(py::init([](Ranks ranks, std::optional<Group> group, bool init_rrefs) {
+        return GroupOptions{.ranks = std::move(ranks), .group = std::move(group), .init_rrefs = init_rrefs};
+      }));
   py::class_<ShardedTensorOptions>(module, "ShardedTensorOptions")
       .def(py::init([](const GroupOptions& group, std::optional<c10::ScalarType> dtype, c10::Layout layout,
                        bool requires_grad, bool pin_memory, c10::MemoryFormat memory_format) {
@@ -145,6 +146,45 @@ void bind_moving_shards(py::module_& module) {
       "from_dtensor", [](const Tensor& tensor) -> Tensor { return sharded::from_dtensor(tensor); }, ReleaseGil());
 }
 
+void bind_state(py::module_& module) {
+  module.def("save", [](const Tensor& tensor) {
+    const std::vector<char> bytes = sharded::save(ShardedTensor(tensor));
+    return py::bytes(bytes.data(), bytes.size());
+  });
+  const auto state_of = [](const py::bytes& bytes) {
+    const std::string text = bytes;
+    return sharded::load_state({text.begin(), text.end()});
+  };
+  module.def("load", [state_of](const py::bytes& bytes, const GroupOptions& options) -> Tensor {
+    const auto state = state_of(bytes);
+    const py::gil_scoped_release others_run;
+    return ShardedTensor::from_state(state, options);
+  });
+  module.def(
+      "rebuild",
+      [state_of](const std::vector<py::bytes>& parts, const ShardingSpec& spec, const GroupOptions& options) -> Tensor {
+        std::vector<sharded::ShardedTensorState> states;
+        for (const py::bytes& part : parts) states.push_back(state_of(part));
+        const py::gil_scoped_release others_run;
+        return ShardedTensor::rebuild(states, spec, options);
+      });
+}
+
+void bind_remote_shards(py::module_& module) {
+  using sharded::RemoteShard;
+  py::class_<RemoteShard>(module, "RemoteShard")
+      .def_property_readonly("metadata", &RemoteShard::metadata)
+      .def_property_readonly("owner", &RemoteShard::owner)
+      .def(
+          "to_here",
+          [](const RemoteShard& self, std::optional<double> timeout) {
+            return self.to_here(std::chrono::milliseconds(static_cast<int64_t>(timeout.value_or(0) * 1000)));
+          },
+          py::arg("timeout") = py::none(), ReleaseGil())
+      .def("__repr__", [](const RemoteShard& self) { return "RemoteShard(" + to_string(self.metadata()) + ")"; });
+  module.def("remote_shards", [](const Tensor& tensor) { return ShardedTensor(tensor).remote_shards(); });
+}
+
 class PyGroupScope {
  public:
   explicit PyGroupScope(Group group) : group_(std::move(group)) {}
@@ -210,6 +250,8 @@ void bind_sharded(py::module_& parent) {
   bind_making(module);
   bind_reading(module);
   bind_moving_shards(module);
+  bind_state(module);
+  bind_remote_shards(module);
   py::class_<PyGroupScope>(module, "GroupScope")
       .def(py::init<Group>())
       .def("__enter__", &PyGroupScope::enter)

@@ -57,6 +57,15 @@ from ._arguments import Placement
 from ._build import TORCH_VERSION as torch_version
 from ._build import VERSION as __version__
 from ._explain import explain
+from ._local_shards import (
+    LocalShardsWrapper,
+    is_empty_shard,
+    is_local_shards,
+    local_offsets,
+    local_shards,
+    local_sizes,
+    size_bytes,
+)
 from ._mesh import init_device_mesh
 from ._module import distribute_module
 from ._moving import (
@@ -120,6 +129,7 @@ __all__ = [
     "Generator",
     "Group",
     "Layout",
+    "LocalShardsWrapper",
     "Mesh",
     "Partial",
     "Placement",
@@ -162,7 +172,12 @@ __all__ = [
     "init_device_mesh",
     "init_rpc",
     "is_dtensor",
+    "is_empty_shard",
+    "is_local_shards",
     "layout",
+    "local_offsets",
+    "local_shards",
+    "local_sizes",
     "manual_seed",
     "measure_costs",
     "normal",
@@ -187,9 +202,10 @@ __all__ = [
     "send",
     "set_costs",
     "set_strict",
-    "share_tensors",
     "sharded",
+    "share_tensors",
     "shutdown_rpc",
+    "size_bytes",
     "spawn",
     "to_local",
     "to_torch",

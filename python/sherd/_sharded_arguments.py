@@ -101,7 +101,7 @@ def torch_group(operation: str, group: Any) -> _C.Group:
 
 
 def group_options(
-    operation: str, process_group: Any = None, ranks: Sequence[int] | None = None
+    operation: str, process_group: Any = None, ranks: Sequence[int] | None = None, init_rrefs: bool = False
 ) -> _C.sharded.GroupOptions:
     init()
     if process_group is not None and ranks is not None:
@@ -110,4 +110,4 @@ def group_options(
                        process_group=process_group, ranks=ranks)
         )
     group = None if process_group is None else torch_group(operation, process_group)
-    return _C.sharded.GroupOptions(None if ranks is None else list(ranks), group)
+    return _C.sharded.GroupOptions(None if ranks is None else list(ranks), group, init_rrefs)

@@ -31,6 +31,15 @@ from ._arguments import Placement, check_dtensor, check_plain, checked_placement
 from ._arguments import check_tensor as check_any_tensor
 from ._errors import error_text
 from ._sharded_arguments import check_sharded, checked_shards, checked_spec, group_options, torch_group
+from ._sharded_modules import (
+    ShardedOptimizer,
+    Sharder,
+    ShardingPlan,
+    ShardingPlanner,
+    named_params_with_sharded_tensor,
+    shard_module,
+    shard_parameter,
+)
 from ._sharded_torch import from_torch, to_torch
 
 if TYPE_CHECKING:
@@ -40,6 +49,7 @@ ChunkShardingSpec = _C.sharded.ChunkShardingSpec
 DevicePlacementSpec = _C.sharded.DevicePlacementSpec
 EnumerableShardingSpec = _C.sharded.EnumerableShardingSpec
 RemoteDevice = _C.sharded.RemoteDevice
+RemoteShard = _C.sharded.RemoteShard
 Shard = _C.sharded.Shard
 ShardMetadata = _C.sharded.ShardMetadata
 ShardedTensorMetadata = _C.sharded.ShardedTensorMetadata
@@ -63,6 +73,8 @@ class GroupOptions(TypedDict, total=False):
     """A group of sherd or of torch.distributed; every member calls."""
     ranks: Sequence[int] | None
     """The world's ranks. A rank that is not among them holds nothing and takes no part."""
+    init_rrefs: bool
+    """Register every rank's shards with the others, after `sherd.init_rpc`: see remote_shards()."""
 
 
 class TensorOptions(GroupOptions, total=False):
@@ -324,6 +336,39 @@ def to_dtensor(
     return _C.sharded.to_dtensor(tensor, mesh, checked_placements("to_dtensor", placements, mesh))
 
 
+# State, and the shards of others --------------------------------------------------------------------------------------
+
+
+def save(tensor: torch.Tensor) -> bytes:
+    """This rank's part as bytes."""
+    return _C.sharded.save(check_sharded("save", tensor))
+
+
+def load(part: bytes, **options: Unpack[GroupOptions]) -> torch.Tensor:
+    """The tensor again, on the same rank of the same world. Raises RuntimeError on another; see rebuild().
+
+    >>> import torch, sherd
+    >>> from sherd import sharded
+    >>> def again(rank):
+    ...     x = sharded.rand(sharded.ChunkShardingSpec(0, ["rank:1/cpu", "rank:0/cpu"]), 5)
+    ...     return torch.equal(sharded.load(sharded.save(x)), x)
+    >>> sherd.spawn(2, again)
+    [True, True]
+    """
+    return _C.sharded.load(part, group_options("load", **options))
+
+
+def rebuild(parts: Sequence[bytes], sharding_spec: ShardingSpec, **options: Unpack[GroupOptions]) -> torch.Tensor:
+    """A tensor that another world saved, cut anew: each rank gives the parts that it has, and together they are all."""
+    spec = checked_spec("rebuild", sharding_spec)
+    return _C.sharded.rebuild(list(parts), spec, group_options("rebuild", **options))
+
+
+def remote_shards(tensor: torch.Tensor) -> dict[int, list[RemoteShard]]:
+    """Handles to the shards of the other ranks of a tensor made with init_rrefs; `to_here()` fetches one."""
+    return _C.sharded.remote_shards(check_sharded("remote_shards", tensor))
+
+
 # Groups and operators of one's own ------------------------------------------------------------------------------------
 
 
@@ -376,7 +421,7 @@ def custom_sharding_spec_op(sharding_spec_class: type[ShardingSpec], op: str) ->
 
 
 # The classes are of this module, for pickle and for people.
-for _class in (ChunkShardingSpec, DevicePlacementSpec, EnumerableShardingSpec, RemoteDevice, Shard, ShardMetadata,
+for _class in (ChunkShardingSpec, DevicePlacementSpec, EnumerableShardingSpec, RemoteDevice, RemoteShard, Shard, ShardMetadata,
                ShardedTensorMetadata, ShardingSpec, TensorProperties):  # fmt: skip
     _class.__module__ = __name__
 
@@ -386,9 +431,14 @@ __all__ = [
     "EnumerableShardingSpec",
     "GroupOptions",
     "RemoteDevice",
+    "RemoteShard",
     "Shard",
     "ShardMetadata",
+    "ShardedOptimizer",
     "ShardedTensorMetadata",
+    "Sharder",
+    "ShardingPlan",
+    "ShardingPlanner",
     "ShardingSpec",
     "TensorOptions",
     "TensorProperties",
@@ -411,15 +461,22 @@ __all__ = [
     "init_from_local_shards_and_global_metadata",
     "init_from_local_tensor",
     "is_sharded_tensor",
+    "load",
     "load_with_process_group",
     "local_shards",
     "local_tensor",
     "metadata",
+    "named_params_with_sharded_tensor",
     "ones",
     "rand",
     "randn",
+    "rebuild",
+    "remote_shards",
     "reshard",
     "reshard_",
+    "save",
+    "shard_module",
+    "shard_parameter",
     "shard_tensor",
     "sharding_spec",
     "to_dtensor",
