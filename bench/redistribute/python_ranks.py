@@ -2,28 +2,16 @@
 redistribute_bench.cpp, seconds being null where torch cannot do it."""
 
 import json
+import pathlib
 import sys
-import time
 
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor, zeros
 from torch.distributed.tensor.placement_types import _StridedShard
 
-
-def time_of(call, seconds):
-    def run(calls):
-        dist.barrier()
-        begin = time.perf_counter()
-        for _ in range(calls):
-            call()
-        dist.barrier()
-        return (time.perf_counter() - begin) / calls
-
-    run(1)
-    calls = torch.tensor([int(min(max(seconds / 3 / run(1), 1), 10000))])
-    dist.broadcast(calls, 0)
-    return min(run(int(calls)) for _ in range(3))
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+from torch_time import time_of  # noqa: E402  (stands beside the folders of the benchmarks)
 
 
 def main():

@@ -8,12 +8,12 @@
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>
 
 #include "sherd/sherd.h"
+#include "time_of.h"
 
 namespace {
 
@@ -38,24 +38,6 @@ class MemoryMeter final : public c10::MemoryReportingInfoBase {
   int64_t now = 0;
   int64_t peak = 0;
 };
-
-// The mean over some calls in a row, as rank 0 sees it. All ranks make the same number of calls.
-double time_of(const Group& group, const std::function<void()>& call, double seconds) {
-  const auto run = [&](int64_t calls) {
-    sherd::barrier(group);
-    const auto begin = std::chrono::steady_clock::now();
-    for (int64_t i = 0; i < calls; ++i) call();
-    sherd::barrier(group);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / static_cast<double>(calls);
-  };
-  run(1);
-  const at::Tensor calls = at::zeros({1}, at::kLong);
-  calls[0] = static_cast<int64_t>(std::clamp(seconds / 3 / run(1), 1.0, 10000.0));
-  sherd::broadcast(group, calls, 0).wait();
-  double best = 1e9;
-  for (int i = 0; i < 3; ++i) best = std::min(best, run(calls.item<int64_t>()));
-  return best;
-}
 
 int64_t average(const Group& group, int64_t value) {
   const at::Tensor total = at::full({1}, value, at::kLong);

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <map>
 
 #include "comm/call.h"
 #include "comm/errors.h"
@@ -32,13 +33,48 @@ std::vector<HeldPart> held(const std::vector<Tensor>& tensors, const std::vector
 
 RankPart whole_on(int64_t rank, const Dims& size) { return {rank, 0, plan::grid_of(Box{Dims(size.size(), 0), size})}; }
 
-// A rank that has neither pieces before nor after still takes part.
+// The parts of each rank, in the order of the group.
+std::vector<std::vector<const RankPart*>> by_place(const Holders& holders, const std::vector<RankPart>& parts) {
+  std::map<int64_t, std::vector<const RankPart*>> found;
+  for (const RankPart& part : parts) found[part.rank].push_back(&part);
+  std::vector<std::vector<const RankPart*>> places;
+  for (const int64_t rank : holders.ranks()) places.push_back(std::move(found[rank]));
+  return places;
+}
+
+// The most elements that a rank has to pack or unpack where one rank gets all: it gets them in place where they come
+// in the order in which they lie, and a single shard is sent as it lies.
+int64_t staged_by_gather(const Holders& holders, const std::vector<RankPart>& parts, const Dims& size) {
+  size_t dim = 0;
+  while (dim + 1 < size.size() && size[dim] == 1) ++dim;
+  int64_t packed = 0;
+  int64_t next = 0;
+  bool in_order = !size.empty();
+  for (const auto& here : by_place(holders, parts)) {
+    int64_t elements = 0;
+    for (const RankPart* part : here) {
+      const int64_t count = plan::numel(part->rows);
+      elements += count;
+      if (count == 0 || !in_order) continue;
+      for (size_t d = 0; d < size.size(); ++d) {
+        in_order = in_order && part->rows[d].front().offset == (d == dim ? next : 0) &&
+                   (d == dim || part->rows[d].front().size == size[d]);
+      }
+      next = part->rows[dim].front().offset + part->rows[dim].front().size;
+    }
+    if (here.size() > 1) packed = std::max(packed, elements);
+  }
+  return in_order ? packed : packed + numel(size);
+}
+
+// A rank that has neither pieces before nor after still takes part. `staged`: the most elements that a rank packs and
+// unpacks.
 void swap(const Holders& holders, std::vector<HeldPart> from, std::vector<HeldPart> to,
           const std::vector<RankPart>& all_from, const std::vector<RankPart>& all_to, const at::TensorOptions& options,
-          size_t ndim) {
+          size_t ndim, std::optional<int64_t> staged = {}) {
   if (!holders.group()) return;
-  const int64_t bytes =
-      (most_elements(all_from) + most_elements(all_to)) * static_cast<int64_t>(options.dtype().itemsize());
+  const int64_t elements = staged.value_or(most_elements(all_from) + most_elements(all_to));
+  const int64_t bytes = elements * static_cast<int64_t>(options.dtype().itemsize());
   if (from.empty() && to.empty()) from.push_back({at::empty({0}, options), plan::RunGrid(ndim)});
   swap_parts(*holders.group(), std::move(from), std::move(to), plan::transfers(all_from, all_to, holders.rank()), bytes,
              kStagingBytes);
@@ -219,10 +255,12 @@ void ShardedTensor::gather(int64_t dst, const std::optional<Tensor>& out, const 
     whole = direct ? *out : at::empty(layout.size, on);
   }
   const int64_t rank = group.ranks()[static_cast<size_t>(dst)];
+  const auto parts = layout.parts();
   detail::swap(
       layout.holders, detail::held(pieces, layout.boxes),
       here ? detail::held({whole}, {{Dims(layout.size.size(), 0), layout.size}}) : std::vector<detail::HeldPart>(),
-      layout.parts(), {detail::whole_on(rank, layout.size)}, on, layout.size.size());
+      parts, {detail::whole_on(rank, layout.size)}, on, layout.size.size(),
+      detail::staged_by_gather(layout.holders, parts, layout.size));
   if (here && !whole.is_same(*out)) out->copy_(whole);
 }
 

@@ -1,0 +1,16 @@
+# bench_sharded: what ShardedTensors cost. bench/sharded/run.py runs it beside torch's.
+if(NOT SHERD_TORCH_ROOMS)
+  return()
+endif()
+include(TorchHeader)
+
+add_executable(bench_sharded sharded/sharded_bench.cpp)
+sherd_use_torch_header(bench_sharded)
+target_include_directories(bench_sharded PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+target_link_libraries(bench_sharded PRIVATE CLI11::CLI11 nlohmann_json::nlohmann_json)
+set_target_properties(bench_sharded PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
+if(SHERD_TESTS)
+  add_test(NAME bench_sharded COMMAND bench_sharded --threads 4 --sizes 65536 --tensors 10 --seconds 0.01)
+  add_test(NAME bench_sharded_metadata COMMAND bench_sharded --metadata --tensors 10)
+  set_tests_properties(bench_sharded bench_sharded_metadata PROPERTIES LABELS bench TIMEOUT 120)
+endif()
