@@ -179,7 +179,8 @@ TEST(LocalShardsTest, AResultNeedsTheSameShards) {
 TEST(LocalShardsTest, ForeachOperatorsAndLists) {
   const LocalShardsWrapper x = columns();
   const LocalShardsWrapper empty({}, {}, {.global_size = Dims{4, 9}});
-  const std::vector<Tensor> sums = at::_foreach_add({x, empty, numbers({3})}, std::vector<Tensor>{x, empty, numbers({3})});
+  const std::vector<Tensor> sums =
+      at::_foreach_add({x, empty, numbers({3})}, std::vector<Tensor>{x, empty, numbers({3})});
   EXPECT_TRUE(sums[0].equal(x + x));
   EXPECT_TRUE(LocalShardsWrapper(sums[1]).local_shards().empty());
   EXPECT_TRUE(sums[2].equal(numbers({3}) * 2));
