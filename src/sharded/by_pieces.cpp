@@ -266,6 +266,9 @@ class PieceCall {
         const int dim = dim_of(output, d, static_cast<int64_t>(sizes.size()));
         if (dim != kNotCut && sizes[d] != -1) sizes[d] = box.size[static_cast<size_t>(dim)];
       }
+      if (info_.name == "aten::new_empty_strided") {  // the order of dims in memory that the strides ask for
+        call[2] = strides_like(sizes, call[1].toIntVector(), call[2].toIntVector());
+      }
       call[static_cast<size_t>(size.argument)] = sizes;
     }
     for (const rules::IntArgument& number : rule_.ints) {

@@ -66,26 +66,9 @@ bool view_of_shards(const c10::OperatorHandle& op, Stack& stack) {
 
 bool new_beside_shards(const c10::OperatorHandle& op, Stack& stack) {
   const LocalShardsLayout* layout = layout_of_first(op, stack);
-  if (layout == nullptr) return false;
+  if (layout == nullptr || argument(stack, op, 1).toIntVector() == layout->size) return false;
   const Tensor self = argument(stack, op, 0).toTensor();
   Stack call = arguments_of(stack, op);
-  if (argument(stack, op, 1).toIntVector() == layout->size) {
-    if (op.operator_name().name != "aten::new_empty_strided") return false;
-    // Strides are those of the whole: each shard has its own.
-    std::vector<Tensor> pieces;
-    for (size_t i = 0; i < layout->boxes.size(); ++i) {
-      Stack own = call;
-      own[0] = boxes_of(self)->pieces[i];
-      own[1] = layout->boxes[i].size;
-      own[2] = contiguous_strides(layout->boxes[i].size);
-      op.callBoxed(own);
-      pieces.push_back(own[0].toTensor());
-    }
-    const auto made = pieces.empty() ? self.options() : pieces.front().options();
-    answer(op, stack,
-           wrap_pieces(boxes_of(self)->layout, pieces, c10::typeMetaToScalarType(made.dtype()), made.device()));
-    return true;
-  }
   call[0] = at::empty({0}, at::TensorOptions(self.scalar_type()).device(self.device()));
   op.callBoxed(call);
   answer(op, stack, call[0]);
