@@ -32,7 +32,8 @@ size_t ChunkTable::find(const ShardIndex& index, const std::vector<ChunkMetadata
   text.fact("tensor", fmt::format("\"{}\"", index.name));
   if (index.offsets) text.fact("offsets", to_string(*index.offsets));
   if (index.hint) text.fact("hint", std::to_string(*index.hint));
-  throw_value_error(text.fact("shards here", text_of(chunks)).help("ShardIndex{name, offsets} with offsets of chunk_list()"));
+  throw_value_error(
+      text.fact("shards here", text_of(chunks)).help("ShardIndex{name, offsets} with offsets of chunk_list()"));
 }
 
 std::string text_of(const std::vector<ChunkMetadata>& chunks) {

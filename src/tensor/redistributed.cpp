@@ -125,8 +125,9 @@ Tensor redistributed(const Tensor& tensor, const Placements& to, const Redistrib
   DTensorMeta* meta = meta_of(tensor);
   const SpecPtr from = meta->spec;
   if (from->boxes) {
-    return ordinary(tensor, to,
-                    {.staging_bytes = options.staging_bytes, .move_dtype = options.move_dtype, .background = background});
+    return ordinary(
+        tensor, to,
+        {.staging_bytes = options.staging_bytes, .move_dtype = options.move_dtype, .background = background});
   }
   const Tensor local = current_local(*meta);
   const SpecPtr spec = intern_spec(from->mesh, to, from->sizes, from->strides);

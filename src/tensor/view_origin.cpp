@@ -84,9 +84,8 @@ void refresh(ViewOrigin& origin) {
   if (origin.parent) refresh(*origin.parent);
   const uint64_t writes = writes_to(origin);
   if (writes == origin.seen) return;
-  const at::Tensor fresh = origin.boxes
-                               ? out_of_boxes(*origin.boxes, origin.base, origin.to)
-                               : move(origin.base, origin.mesh, origin.shape, origin.from, origin.to);
+  const at::Tensor fresh = origin.boxes ? out_of_boxes(*origin.boxes, origin.base, origin.to)
+                                        : move(origin.base, origin.mesh, origin.shape, origin.from, origin.to);
   if (!fresh.is_alias_of(origin.moved)) origin.moved.copy_(fresh);
   origin.seen = writes;
   note_write(origin.moved, origin.mesh);  // for copies of the copy
