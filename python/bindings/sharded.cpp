@@ -32,11 +32,11 @@ void bind_options(py::module_& module) {
         return GroupOptions{.ranks = std::move(ranks), .group = std::move(group), .init_rrefs = init_rrefs};
       }));
   py::class_<ShardedTensorOptions>(module, "ShardedTensorOptions")
-      .def(py::init([](const GroupOptions& group, std::optional<c10::ScalarType> dtype, c10::Layout layout,
+      .def(py::init([](const GroupOptions& group, std::optional<c10::ScalarType> dtype, const py::object& layout,
                        bool requires_grad, bool pin_memory, c10::MemoryFormat memory_format) {
         ShardedTensorOptions options{group};
         options.dtype = dtype;
-        options.layout = layout;
+        options.layout = layout_of(layout);
         options.requires_grad = requires_grad;
         options.pin_memory = pin_memory;
         options.memory_format = memory_format;

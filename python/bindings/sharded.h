@@ -9,6 +9,10 @@ namespace sherd::python {
 
 void bind_sharding_specs(pybind11::module_& module);
 
+/// Layouts as Python has them: torch 2.11 does not convert them by itself.
+c10::Layout layout_of(const pybind11::object& layout);
+pybind11::object layout_object(c10::Layout layout);
+
 /// A spec as the Python class that fits.
 pybind11::object spec_object(const sharded::ShardingSpec& spec);
 

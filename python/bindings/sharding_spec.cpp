@@ -71,6 +71,16 @@ void bind_devices(py::module_& module) {
   add_equality(placement);
 }
 
+py::tuple tuple_of(const TensorProperties& properties) {
+  const auto [dtype, layout, requires_grad, memory_format, pin_memory] = properties.to_tuple();
+  return py::make_tuple(dtype, layout_object(layout), requires_grad, memory_format, pin_memory);
+}
+
+TensorProperties properties_of(const py::tuple& tuple) {
+  return TensorProperties::from_tuple({tuple[0].cast<c10::ScalarType>(), layout_of(tuple[1]), tuple[2].cast<bool>(),
+                                       tuple[3].cast<int>(), tuple[4].cast<bool>()});
+}
+
 void bind_metadata(py::module_& module) {
   auto shard = py::class_<ShardMetadata>(module, "ShardMetadata")
                    .def(py::init([](Dims offsets, Dims sizes, const std::optional<DeviceText>& placement) {
@@ -95,23 +105,24 @@ void bind_metadata(py::module_& module) {
 
   auto properties =
       py::class_<TensorProperties>(module, "TensorProperties")
-          .def(py::init([](std::optional<c10::ScalarType> dtype, c10::Layout layout, bool requires_grad,
+          .def(py::init([](std::optional<c10::ScalarType> dtype, const py::object& layout, bool requires_grad,
                            c10::MemoryFormat memory_format, bool pin_memory) {
                  TensorProperties made;
                  if (dtype) made.dtype = *dtype;
-                 made.layout = layout;
+                 made.layout = layout_of(layout);
                  made.requires_grad = requires_grad;
                  made.memory_format = memory_format;
                  made.pin_memory = pin_memory;
                  return made;
                }),
-               py::arg("dtype") = py::none(), py::arg("layout") = c10::kStrided, py::arg("requires_grad") = false,
-               py::arg("memory_format") = c10::MemoryFormat::Contiguous, py::arg("pin_memory") = false)
+               py::arg("dtype") = py::none(), py::arg("layout") = layout_object(c10::kStrided),
+               py::arg("requires_grad") = false, py::arg("memory_format") = c10::MemoryFormat::Contiguous,
+               py::arg("pin_memory") = false)
           .def_static("create_from_tensor", &TensorProperties::create_from_tensor, py::arg("tensor"))
-          .def_static("from_tuple", &TensorProperties::from_tuple, py::arg("tuple"))
-          .def("to_tuple", &TensorProperties::to_tuple)
+          .def_static("from_tuple", &properties_of, py::arg("tuple"))
+          .def("to_tuple", &tuple_of)
           .def_property_readonly("dtype", [](const TensorProperties& self) { return self.dtype; })
-          .def_property_readonly("layout", [](const TensorProperties& self) { return self.layout; })
+          .def_property_readonly("layout", [](const TensorProperties& self) { return layout_object(self.layout); })
           .def_property_readonly("requires_grad", [](const TensorProperties& self) { return self.requires_grad; })
           .def_property_readonly("memory_format", [](const TensorProperties& self) { return self.memory_format; })
           .def_property_readonly("pin_memory", [](const TensorProperties& self) { return self.pin_memory; })
@@ -123,8 +134,7 @@ void bind_metadata(py::module_& module) {
                  }
                  return py::str("TensorProperties({})").format(py::str(", ").attr("join")(parts));
                })
-          .def(py::pickle([](const TensorProperties& self) { return self.to_tuple(); },
-                          [](const TensorProperties::Tuple& state) { return TensorProperties::from_tuple(state); }));
+          .def(py::pickle(&tuple_of, &properties_of));
   add_equality(properties);
 
   auto metadata =
@@ -205,7 +215,26 @@ void bind_specs(py::module_& module) {
       py::arg("dim_size"), py::arg("chunks"), py::arg("spec"), py::arg("rank"));
 }
 
+constexpr std::pair<c10::Layout, const char*> kLayouts[] = {
+    {c10::kStrided, "strided"},      {c10::kSparse, "sparse_coo"},    {c10::kSparseCsr, "sparse_csr"},
+    {c10::kSparseCsc, "sparse_csc"}, {c10::kSparseBsr, "sparse_bsr"}, {c10::kSparseBsc, "sparse_bsc"},
+    {c10::kMkldnn, "_mkldnn"},       {c10::kJagged, "jagged"}};
+
 }  // namespace
+
+py::object layout_object(c10::Layout layout) {
+  for (const auto& [known, name] : kLayouts) {
+    if (known == layout) return py::module_::import("torch").attr(name);
+  }
+  return py::none();
+}
+
+c10::Layout layout_of(const py::object& layout) {
+  for (const auto& [known, name] : kLayouts) {
+    if (layout.is(layout_object(known))) return known;
+  }
+  throw py::type_error("layout: a torch.layout is needed, torch.strided for example");
+}
 
 py::object spec_object(const ShardingSpec& spec) {
   if (spec.as<ChunkShardingSpec>() != nullptr) return py::cast(ChunkHandle(spec));

@@ -3,8 +3,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from . import _C_sharded
+from . import _C_local_shards, _C_sharded
 
+local_shards = _C_local_shards
 sharded = _C_sharded  # a module of its own: some of its names are those of this one
 
 T = TypeVar("T")
