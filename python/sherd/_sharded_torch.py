@@ -50,7 +50,7 @@ def from_torch(tensor: Any) -> torch.Tensor:
         shards, size, _C.sharded.TensorProperties(properties.dtype, properties.layout, requires_grad,
                                                   torch.contiguous_format, properties.pin_memory)
     )
-    options = _C.sharded.GroupOptions(_ranks_of_group(tensor, shards), None)
+    options = _C.sharded.GroupOptions(_ranks_of_group(tensor, shards), None, False)
     spec = spec_of_torch(tensor.sharding_spec())
     if isinstance(spec, _C.sharded.EnumerableShardingSpec):
         spec = None  # the shards say it
