@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -130,14 +131,14 @@ def checked_placements(operation: str, placements: object, mesh: _C.DeviceMesh) 
     return [_one_placement(operation, value) for value in placements]
 
 
-def checked_shape(operation: str, size: Sequence[Any]) -> list[int]:
+def checked_shape(operation: str, size: Sequence[Any], help: str | None = None) -> list[int]:
     """zeros(2, 3) and zeros((2, 3)) alike."""
     if len(size) == 1 and isinstance(size[0], Sequence):
         size = size[0]
     try:
-        return [int(n) for n in size]
-    except (TypeError, ValueError):
+        return [operator.index(n) for n in size]
+    except TypeError:
         raise TypeError(
-            error_text(operation, "a shape is a sequence of integers", f"sherd.{operation}(8, 8, device_mesh=mesh)",
-                       given=repr(size))
+            error_text(operation, "a shape is a sequence of integers",
+                       help or f"sherd.{operation}(8, 8, device_mesh=mesh)", given=repr(size))
         ) from None

@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 import torch
 
 from . import _C
-from ._arguments import Placement, check_dtensor, check_plain, checked_placements, checked_shape, mesh_or_current
+from ._arguments import Placement, check_dtensor, check_plain, checked_placements, mesh_or_current
 from ._arguments import check_tensor as check_any_tensor
+from ._arguments import checked_shape as checked_any_shape
 from ._errors import error_text
 from ._sharded_arguments import check_sharded, checked_shards, checked_spec, group_options, torch_group
 from ._sharded_modules import (
@@ -86,6 +87,10 @@ class TensorOptions(GroupOptions, total=False):
     requires_grad: bool
     pin_memory: bool
     memory_format: torch.memory_format
+
+
+def checked_shape(operation: str, size: Sequence[Any]) -> list[int]:
+    return checked_any_shape(operation, size, "(8, 8), or one after the other: 8, 8")
 
 
 def _tensor_options(

@@ -113,9 +113,14 @@ class PieceCall {
       if (!info_.arguments[i].out) continue;
       const c10::IValue& value = stack_[base_ + i];
       const BoxesMeta* meta = value.isTensor() ? boxes_of(value.toTensor()) : nullptr;
-      if (meta == nullptr || meta->layout != layout_) return false;
+      if (meta == nullptr || (meta->layout != layout_ && !alike(*meta->layout, *layout_))) return false;
     }
     return true;
+  }
+  static bool alike(const BoxLayout& a, const BoxLayout& b) {
+    const auto* one = dynamic_cast<const ShardedLayout*>(&a);
+    const auto* other = dynamic_cast<const ShardedLayout*>(&b);
+    return one != nullptr && other != nullptr && same_layout(*one, *other);
   }
 
   // Every result has the leading tensor's size, and what stands at a place depends on what stands there in the

@@ -234,6 +234,9 @@ void ShardedTensor::gather(int64_t dst, const std::optional<Tensor>& out, const 
     }
     if (!out || !out->defined())
       refuse("the rank that gathers needs an out", "nothing", "torch::empty(tensor.sizes())");
+    if (detail::has_meta(out->unsafeGetTensorImpl())) {
+      refuse("out is itself distributed", sherd::to_string(out->sizes().vec()), "torch::empty(tensor.sizes())");
+    }
     if (out->sizes() != at::IntArrayRef(layout.size)) {
       refuse("out has another size than the tensor", sherd::to_string(out->sizes().vec()),
              "torch::empty(tensor.sizes())");

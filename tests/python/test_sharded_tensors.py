@@ -110,6 +110,27 @@ class Tensors(unittest.TestCase):
         y = sharded.init_from_local_shards(sharded.local_shards(x), 1, 2)
         self.assertTrue(torch.equal(x, y))
 
+    @on_ranks(2)
+    def test_out_lies_in_the_same_pieces(self, rank: int) -> None:
+        x, out = sharded.shard_tensor(WHOLE, ROWS), sharded.zeros(ROWS, 3, 4)
+        self.assertIs(torch.add(x, x, out=out), out)
+        self.assertTrue(torch.equal(out, x * 2))
+        for other in (torch.zeros(3, 4), sharded.zeros(COLUMNS, 3, 4)):
+            with self.assertRaisesRegex(NotImplementedError, "add: this operator cannot go piece by piece"):
+                torch.add(x, x, out=other)
+            self.assertEqual((other.shape, other.sum().item()), ((3, 4), 0))
+
+    @on_ranks(2)
+    def test_out_of_gather_is_a_plain_tensor(self, rank: int) -> None:
+        x = sharded.shard_tensor(WHOLE, ROWS)
+        distributed = sharded.zeros(ROWS, 3, 4)
+        with self.assertRaisesRegex(ValueError, "gather: out is itself distributed"):
+            sharded.gather(x, out=distributed if rank == 0 else None)
+        out = torch.empty(4, 3).t() if rank == 0 else None  # not contiguous
+        sharded.gather(x, out=out)
+        if out is not None:
+            self.assertTrue(out.equal(WHOLE))
+
     @on_ranks(4)
     def test_dtensors(self, rank: int) -> None:
         mesh = sherd.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
@@ -303,6 +324,13 @@ class BadInput(unittest.TestCase):
             "zeros: a group is given twice\n  process group: Group(ranks 0, 1)\n  ranks: [0, 1]\n"
             "  help: process_group=group, or ranks=[0, 1]",
             lambda: sharded.zeros(ROWS, 4, process_group=sherd.init().group(), ranks=[0, 1]),
+        )
+
+    def test_size(self) -> None:
+        self.check(
+            TypeError,
+            "zeros: a shape is a sequence of integers\n  given: (2.5, 3)\n  help: (8, 8), or one after the other: 8, 8",
+            lambda: sharded.zeros(ROWS, 2.5, 3),
         )
 
     def test_unknown_option(self) -> None:
