@@ -98,9 +98,7 @@ const Named kOperators[] = {
     {"transpose", [](const Tensor& x, const Tensor&, const Tensor&) { return x.transpose(0, -1).exp(); }},
     {"unsqueeze", [](const Tensor& x, const Tensor&, const Tensor&) { return x.unsqueeze(0) * 2; }},
     {"mm",
-     [](const Tensor& x, const Tensor&, const Tensor& plain) {
-       return x.dim() == 2 ? x.t().mm(plain) : x * plain;
-     }},
+     [](const Tensor& x, const Tensor&, const Tensor& plain) { return x.dim() == 2 ? x.t().mm(plain) : x * plain; }},
     {"cumsum", [](const Tensor& x, const Tensor&, const Tensor&) { return x.cumsum(0); }},
     {"to", [](const Tensor& x, const Tensor&, const Tensor&) { return x.to(torch::kFloat).to(torch::kDouble); }},
     {"clone", [](const Tensor& x, const Tensor&, const Tensor&) { return x.clone() + x.detach(); }},
