@@ -269,7 +269,7 @@ class PieceCall {
       const BoundOperand& output = rule_.outputs[static_cast<size_t>(size.output)];
       for (size_t d = 0; d < sizes.size() && sizes.size() == output.dims.size(); ++d) {
         const int dim = dim_of(output, d, static_cast<int64_t>(sizes.size()));
-        if (dim != kNotCut && sizes[d] != -1) sizes[d] = box.size[static_cast<size_t>(dim)];
+        if (dim != kNotCut) sizes[d] = box.size[static_cast<size_t>(dim)];  // where it was left open, too
       }
       if (info_.name == "aten::new_empty_strided") {  // the order of dims in memory that the strides ask for
         call[2] = strides_like(sizes, call[1].toIntVector(), call[2].toIntVector());
