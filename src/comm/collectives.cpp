@@ -513,21 +513,4 @@ std::vector<std::string> all_gather_text(const Group& group, std::string_view te
   return texts;
 }
 
-void agree(const Group& group, std::string_view operation, const std::function<void()>& check) {
-  std::string mine;
-  try {
-    check();
-  } catch (...) {
-    mine = "x" + detail::message_of_current_exception();  // a failure without a message is still one
-  }
-  const std::vector<std::string> all = all_gather_text(group, mine);
-  const auto failed = std::count_if(all.begin(), all.end(), [](const std::string& text) { return !text.empty(); });
-  if (failed == 0) return;
-  ErrorText text(operation, fmt::format("{} of {} ranks failed", failed, group.size()));
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (!all[i].empty()) text.fact(fmt::format("rank {}", group.ranks()[i]), all[i].substr(1));
-  }
-  detail::throw_value_error(text.help("mend what these ranks say; no rank went on"));
-}
-
 }  // namespace sherd

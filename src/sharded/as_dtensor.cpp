@@ -9,6 +9,7 @@
 #include "comm/errors.h"
 #include "sharded/call_tensors.h"
 #include "sharded/moves.h"
+#include "tensor/boxes.h"
 #include "tensor/redistributed.h"
 #include "tensor/swap_parts.h"
 
@@ -102,7 +103,7 @@ Tensor moved_dtensor(const Tensor& tensor, const DeviceMesh& mesh, const Placeme
   const std::vector<Tensor> pieces = plain_pieces(tensor);
   for (size_t i = 0; i < pieces.size(); ++i) held.push_back({pieces[i], plan::grid_of(from.boxes[i])});
   const auto parts = from.parts();
-  const int64_t bytes = (largest_part(to) + most_elements(parts)) * static_cast<int64_t>(tensor.element_size());
+  const int64_t bytes = (largest_part(to) + largest(parts)) * static_cast<int64_t>(tensor.element_size());
   swap_parts(*from.holders.group(), std::move(held), {{local, plan::grid_of(to, *mesh.coordinate())}},
              plan::transfers(parts, to, from.holders.rank()), bytes, RedistributeOptions().staging_bytes);
   return wrap(spec, local);
@@ -121,7 +122,7 @@ Tensor moved_sharded(const Tensor& dtensor, const ShardedLayoutPtr& to) {
   if (mesh.coordinate()) {
     const Layout from = meta->spec->layout();
     const auto parts = to->parts();
-    const int64_t bytes = (largest_part(from) + most_elements(parts)) * static_cast<int64_t>(dtensor.element_size());
+    const int64_t bytes = (largest_part(from) + largest(parts)) * static_cast<int64_t>(dtensor.element_size());
     swap_parts(*to->holders.group(), {{current_local(*meta).contiguous(), plan::grid_of(from, *mesh.coordinate())}},
                std::move(wanted), plan::transfers(from, parts, to->holders.rank()), bytes,
                RedistributeOptions().staging_bytes);
@@ -208,7 +209,7 @@ class DTensorCall {
   // What the operator wrote, where it did not write into the pieces themselves.
   void write_back(const Tensor& tensor, const Tensor& dtensor) const {
     const auto& pieces = boxes_of(tensor)->pieces;
-    const bool shares = !pieces.empty() && pieces.size() == 1 && meta_of(dtensor)->local.is_alias_of(pieces[0]);
+    const bool shares = pieces.size() == 1 && meta_of(dtensor)->local.is_alias_of(pieces[0]);
     const bool written = mesh_form(*sharded_layout(tensor)).has_value() && (pieces.empty() || shares);
     if (written) return;
     const Tensor there = moved_sharded(dtensor, shared_layout(tensor));
@@ -242,9 +243,7 @@ std::optional<MeshForm> mesh_form(const ShardedLayout& layout) {
     std::vector<int64_t> ranks;
     for (const plan::RankPart& part : layout.parts()) ranks.push_back(part.rank);
     if (!all_different(ranks)) return std::nullopt;
-    const auto ndim = static_cast<int64_t>(layout.size.size());
-    const int64_t dim = chunks->dim() < 0 ? chunks->dim() + ndim : chunks->dim();
-    return over(layout, {{"", ranks_of_group}}, ranks, {Shard(dim)});
+    return over(layout, {{"", ranks_of_group}}, ranks, {Shard(static_cast<int64_t>(cut_dim(*chunks, layout.size)))});
   }
   const auto grid = grid_of_cells(layout);
   if (!grid || !all_different(grid->ranks)) return std::nullopt;
@@ -282,7 +281,6 @@ std::optional<Tensor> shared_sharded(const Tensor& tensor, const Holders& holder
     if (!is_shard(spec.placements[axis]) && !(alone && is_replicate(spec.placements[axis]))) return std::nullopt;
     cut |= is_shard(spec.placements[axis]);
   }
-  if (!cut && mesh.size() > 1) return std::nullopt;
   if (!cut) return std::nullopt;  // one rank that has all of it: as well a plain tensor
   const c10::Device device = c10::Device(spec.mesh.device_type());
   const auto make_spec = [&]() -> sharded::ShardingSpec {

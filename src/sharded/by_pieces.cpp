@@ -337,9 +337,7 @@ class PieceCall {
   static sharded::ShardingSpec mapped_spec(const ShardedLayout& from, const Dims& size, const std::vector<int>& dims) {
     const auto* chunks = from.spec.as<sharded::ChunkShardingSpec>();
     if (chunks != nullptr && numel(chunks->shard(from.size, chunks->count() - 1).shard_sizes) > 0) {
-      const auto ndim = static_cast<int64_t>(from.size.size());
-      const int64_t cut = chunks->dim() < 0 ? chunks->dim() + ndim : chunks->dim();
-      const auto to = std::find(dims.begin(), dims.end(), static_cast<int>(cut));
+      const auto to = std::find(dims.begin(), dims.end(), static_cast<int>(cut_dim(*chunks, from.size)));
       if (to != dims.end()) return sharded::ChunkShardingSpec(to - dims.begin(), chunks->placements());
     }
     std::vector<sharded::ShardMetadata> shards;

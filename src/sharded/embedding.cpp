@@ -283,14 +283,7 @@ void check_bags(const Tensor& ids, const Tensor& offsets, const std::optional<Te
 
 // embedding(weight, indices, padding_idx, scale_grad_by_freq, sparse), above autograd.
 void embedding(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
-  const Tensor weight = argument(*stack, op, 0).toTensor();
-  if (sharded_layout(weight) == nullptr) {
-    op.callBoxedForDispatchKey(c10::DispatchKey::Autograd, *stack);
-    return;
-  }
-  const Tensor result = look_up(weight, argument(*stack, op, 1).toTensor(), argument(*stack, op, 2).toInt(),
-                                argument(*stack, op, 3).toBool(), argument(*stack, op, 4).toBool());
-  answer(op, *stack, result);
+  if (!embedding_below_autograd(op, *stack)) op.callBoxedForDispatchKey(c10::DispatchKey::Autograd, *stack);
 }
 
 // embedding_bag(weight, indices, offsets, scale, mode, sparse, per_sample_weights, include_last_offset, padding_idx):

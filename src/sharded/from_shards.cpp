@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <map>
 
+#include "comm/answers.h"
 #include "comm/call.h"
 #include "comm/errors.h"
 #include "sharded/bytes.h"
 #include "sharded/layout.h"
 #include "sharded/shard_checks.h"
-#include "sherd/collectives.h"
 
 namespace sherd::sharded {
 namespace {
@@ -21,9 +21,8 @@ using detail::ByteWriter;
 
 constexpr const char* kOperation = "init_from_local_shards";
 
-// What a rank tells the others: its shards, or why it failed.
+// What a rank tells the others.
 struct Report {
-  std::string failure = {};
   Dims size = {};  // -1 where a dim is open
   TensorProperties properties = {};
   std::vector<ShardMetadata> shards = {};
@@ -31,7 +30,6 @@ struct Report {
 
 std::string to_bytes(const Report& report) {
   ByteWriter out;
-  out.put_text(report.failure);
   out.put_dims(report.size);
   out.put(static_cast<int32_t>(report.properties.dtype));
   out.put(report.properties.requires_grad);
@@ -49,7 +47,6 @@ std::string to_bytes(const Report& report) {
 Report from_bytes(const std::string& bytes, int64_t rank) {
   ByteReader in(kOperation, bytes);
   Report report;
-  report.failure = in.get_text();
   report.size = in.get_dims();
   report.properties.dtype = static_cast<c10::ScalarType>(in.get<int32_t>());
   report.properties.requires_grad = in.get<bool>();
@@ -161,25 +158,11 @@ ShardedTensor init_from_local_shards(std::vector<Shard> shards, const OpenSize& 
                                   .help("call it on the members of the group"));
   }
   const Group& group = *holders.group();
-  Report mine;
-  try {
-    mine = describe(shards, size.dims(), holders.rank());
-  } catch (...) {
-    mine = {};
-    mine.failure = detail::message_of_current_exception();
-  }
-  const std::vector<std::string> texts = all_gather_text(group, to_bytes(mine));
+  const std::vector<std::string> texts = detail::answers_of_all(
+      group, kOperation, [&] { return to_bytes(describe(shards, size.dims(), holders.rank())); });
   std::vector<Report> reports;
   for (size_t i = 0; i < texts.size(); ++i) reports.push_back(from_bytes(texts[i], group.ranks()[i]));
-  // From here on every rank knows the same: all of them throw, or none does.
-  const auto failed = std::count_if(reports.begin(), reports.end(), [](const Report& r) { return !r.failure.empty(); });
-  if (failed > 0) {
-    ErrorText text(kOperation, fmt::format("{} of {} ranks failed", failed, reports.size()));
-    for (size_t i = 0; i < reports.size(); ++i) {
-      if (!reports[i].failure.empty()) text.fact(fmt::format("rank {}", group.ranks()[i]), reports[i].failure);
-    }
-    detail::throw_value_error(text.help("mend what these ranks say; no rank went on"));
-  }
+  // Every rank knows the same: all of them throw, or none does.
   compare(reports, group.ranks());
   Dims whole = reports[0].size;
   close_size(reports, whole);

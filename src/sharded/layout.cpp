@@ -70,8 +70,7 @@ class PlacementRanks {
 std::vector<bool> cut_dims(const ShardingSpec& spec, const Dims& size) {
   std::vector<bool> cut(size.size(), false);
   if (const auto* chunks = spec.as<ChunkShardingSpec>()) {
-    const auto dim =
-        static_cast<size_t>(chunks->dim() < 0 ? chunks->dim() + static_cast<int64_t>(size.size()) : chunks->dim());
+    const size_t dim = cut_dim(*chunks, size);
     cut[dim] = chunks->count() > 1 && chunk(size[dim], static_cast<int64_t>(chunks->count()), 1).size > 0;
     return cut;
   }
@@ -190,6 +189,10 @@ ShardedLayoutPtr on_device(const ShardedLayout& layout, c10::Device device) {
   return result;
 }
 
+size_t cut_dim(const ChunkShardingSpec& spec, const Dims& size) {
+  return static_cast<size_t>(spec.dim() < 0 ? spec.dim() + static_cast<int64_t>(size.size()) : spec.dim());
+}
+
 ShardedLayoutPtr shared_layout(const Tensor& tensor) {
   return std::static_pointer_cast<const ShardedLayout>(boxes_of(tensor)->layout);
 }
@@ -219,13 +222,6 @@ const ShardedLayout& require_group(const char* operation, const Tensor& tensor) 
 Tensor wrap_sharded(const ShardedLayoutPtr& layout, std::vector<Tensor> pieces, c10::ScalarType dtype) {
   const c10::Device device = pieces.empty() ? layout->device : pieces.front().device();
   return wrap_pieces(layout, std::move(pieces), dtype, device);
-}
-
-int64_t most_elements(const std::vector<plan::RankPart>& parts) {
-  std::map<int64_t, int64_t> elements;
-  int64_t most = 0;
-  for (const plan::RankPart& part : parts) most = std::max(most, elements[part.rank] += plan::numel(part.rows));
-  return most;
 }
 
 }  // namespace sherd::detail

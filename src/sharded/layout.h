@@ -75,7 +75,7 @@ const ShardedLayout& require_group(const char* operation, const at::Tensor& tens
 /// A ShardedTensor of these pieces.
 at::Tensor wrap_sharded(const ShardedLayoutPtr& layout, std::vector<at::Tensor> pieces, c10::ScalarType dtype);
 
-/// The most elements that one rank has of these.
-int64_t most_elements(const std::vector<plan::RankPart>& parts);
+/// The dim that a chunk spec cuts, of a tensor that it fits.
+size_t cut_dim(const sharded::ChunkShardingSpec& spec, const Dims& size);
 
 }  // namespace sherd::detail

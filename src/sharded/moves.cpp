@@ -9,12 +9,13 @@
 #include <algorithm>
 #include <map>
 
+#include "comm/answers.h"
 #include "comm/call.h"
 #include "comm/errors.h"
-#include "sharded/bytes.h"
 #include "sharded/leaves.h"
 #include "sharded/remote_shards.h"
-#include "sherd/collectives.h"
+#include "sherd/redistribute.h"
+#include "tensor/boxes.h"
 #include "tensor/swap_parts.h"
 
 namespace sherd::detail {
@@ -23,7 +24,7 @@ namespace {
 using at::Tensor;
 using plan::RankPart;
 
-constexpr int64_t kStagingBytes = int64_t{64} << 20;
+constexpr int64_t kStagingBytes = RedistributeOptions().staging_bytes;
 
 std::vector<HeldPart> held(const std::vector<Tensor>& tensors, const std::vector<Box>& boxes) {
   std::vector<HeldPart> parts;
@@ -73,7 +74,7 @@ void swap(const Holders& holders, std::vector<HeldPart> from, std::vector<HeldPa
           const std::vector<RankPart>& all_from, const std::vector<RankPart>& all_to, const at::TensorOptions& options,
           size_t ndim, std::optional<int64_t> staged = {}) {
   if (!holders.group()) return;
-  const int64_t elements = staged.value_or(most_elements(all_from) + most_elements(all_to));
+  const int64_t elements = staged.value_or(largest(all_from) + largest(all_to));
   const int64_t bytes = elements * static_cast<int64_t>(options.dtype().itemsize());
   if (from.empty() && to.empty()) from.push_back({at::empty({0}, options), plan::RunGrid(ndim)});
   swap_parts(*holders.group(), std::move(from), std::move(to), plan::transfers(all_from, all_to, holders.rank()), bytes,
@@ -171,27 +172,13 @@ struct Resharded : Function<Resharded> {
 // The ranks agree on what they were asked before anything moves: `say` checks this rank's arguments and gives what all
 // must say alike.
 void agree_on(const Group& group, const char* operation, const std::function<std::string()>& say) {
-  std::string text;
-  try {
-    text = "=" + say();
-  } catch (...) {
-    text = "x" + detail::message_of_current_exception();
-  }
-  const std::vector<std::string> all = all_gather_text(group, text);
-  const auto failed = std::count_if(all.begin(), all.end(), [](const std::string& t) { return t[0] == 'x'; });
-  if (failed > 0) {
-    ErrorText error(operation, fmt::format("{} of {} ranks failed", failed, all.size()));
-    for (size_t i = 0; i < all.size(); ++i) {
-      if (all[i][0] == 'x') error.fact(fmt::format("rank {}", group.ranks()[i]), all[i].substr(1));
-    }
-    detail::throw_value_error(error.help("mend what these ranks say; no rank went on"));
-  }
+  const std::vector<std::string> all = detail::answers_of_all(group, operation, say);
   for (size_t i = 1; i < all.size(); ++i) {
     if (all[i] == all[0]) continue;
     detail::throw_value_error(ErrorText(operation, fmt::format("ranks {} and {} ask for different things",
                                                                group.ranks()[0], group.ranks()[i]))
-                                  .fact(fmt::format("rank {}", group.ranks()[0]), all[0].substr(1))
-                                  .fact(fmt::format("rank {}", group.ranks()[i]), all[i].substr(1))
+                                  .fact(fmt::format("rank {}", group.ranks()[0]), all[0])
+                                  .fact(fmt::format("rank {}", group.ranks()[i]), all[i])
                                   .help("the same call on every rank"));
   }
 }
