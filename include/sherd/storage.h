@@ -1,0 +1,88 @@
+#pragma once
+// Where checkpoints lie: folders of files on a disk, in memory, in an object store. A driver is a class derived from
+// Storage; paths are the driver's own. Everything here may be called from several threads at once, and throws
+// std::runtime_error with sherd's texts, naming the file and the bytes concerned.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace sherd {
+
+/// Bytes [offset, offset + into.size()) of a file, and where they go.
+struct ReadRequest {
+  int64_t offset = 0;
+  std::span<std::byte> into;
+};
+
+/// A file open for reading. It stays the same file when another takes its name.
+class StoredFile {
+ public:
+  virtual ~StoredFile() = default;
+  virtual int64_t size() const = 0;
+  /// All of them, in any order, several at a time where the driver can. Throws where the file ends too early.
+  virtual void read(std::span<const ReadRequest> requests) const = 0;
+};
+
+/// A file being written. One that is not finished is as good as not there.
+class FileWriter {
+ public:
+  virtual ~FileWriter() = default;
+  /// The bytes may be used again when it returns. Ranges do not overlap; they may come in any order.
+  virtual void write(int64_t offset, std::span<const std::byte> bytes) = 0;
+  /// Returns when everything is where a loss of power does not reach it. Bytes never written are zeros.
+  virtual void finish() = 0;
+};
+
+/// A folder that nobody sees before it is committed. Every rank opens the draft of the same folder and id, writes files of
+/// its own names, and finishes them; then one of them commits.
+class Draft {
+ public:
+  virtual ~Draft() = default;
+  /// `size`: what the file will hold, where it is known; 0 where not.
+  virtual std::unique_ptr<FileWriter> create(const std::string& name, int64_t size = 0) = 0;
+  /// Puts the draft in the folder's place, in one step; what was there is removed after it. `last` is the file without
+  /// which the folder is no checkpoint: a driver that has no such step writes it last of all.
+  virtual void commit(const std::string& last) = 0;
+  /// Removes what was written. Never throws.
+  virtual void discard() noexcept = 0;
+};
+
+class Storage {
+ public:
+  virtual ~Storage() = default;
+
+  /// Throws std::runtime_error where there is none.
+  virtual std::unique_ptr<StoredFile> open(const std::string& path) const = 0;
+  virtual bool exists(const std::string& path) const = 0;
+  /// The names in a folder, folders among them, sorted; drafts are not listed. None where there is no such folder.
+  virtual std::vector<std::string> list(const std::string& folder) const = 0;
+  /// A file or a folder with all that is in it; one that is not there is no error.
+  virtual void remove(const std::string& path) = 0;
+
+  /// Makes the draft where it is not there yet: whoever calls it first. Folders above it are made, too.
+  virtual std::unique_ptr<Draft> draft(const std::string& folder, const std::string& id) = 0;
+  /// The ids of drafts of this folder that were neither committed nor discarded.
+  virtual std::vector<std::string> drafts(const std::string& folder) const = 0;
+
+  /// "dir/file".
+  virtual std::string join(const std::string& folder, const std::string& name) const { return folder + "/" + name; }
+};
+
+struct DiskOptions {
+  /// Files written past the page cache. Nothing: where it wins (large files on a disk that allows it).
+  std::optional<bool> direct = {};
+  /// io_uring; where the kernel or the build lacks it, threads that call pread and pwrite.
+  bool io_uring = true;
+};
+
+/// Folders of a file system.
+std::shared_ptr<Storage> disk_storage(const DiskOptions& options = {});
+/// Folders in the memory of this process: for tests, and for states that are handed from one part of a program to another.
+std::shared_ptr<Storage> memory_storage();
+
+}  // namespace sherd

@@ -1,0 +1,89 @@
+#pragma once
+// torch's zip archives (torch.save, one item of a .distcp file): where each record lies, and writing them byte for byte
+// as PyTorchStreamWriter does.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "format/dtype.h"
+#include "format/value.h"
+#include "sherd/box.h"
+
+namespace sherd::format {
+
+/// Bytes that can be fetched by place: a part of a file, or memory. Throws where it ends too early.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  virtual int64_t size() const = 0;
+  virtual void read(int64_t offset, std::span<std::byte> into) const = 0;
+};
+
+class MemorySource final : public ByteSource {
+ public:
+  explicit MemorySource(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  int64_t size() const override { return static_cast<int64_t>(bytes_.size()); }
+  void read(int64_t offset, std::span<std::byte> into) const override;
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+/// CRC-32 as zip counts it; `before` is the sum of the bytes in front of these.
+uint32_t crc32(std::span<const std::byte> bytes, uint32_t before = 0);
+
+struct Record {
+  std::string name;    // without the archive's folder: "data.pkl", "data/0"
+  int64_t offset = 0;  // of its bytes, from the archive's beginning
+  int64_t size = 0;
+  uint32_t crc = 0;
+};
+
+struct Archive {
+  std::string folder;  // "archive"
+  std::vector<Record> records;
+  const Record* find(std::string_view name) const;
+};
+
+/// The directory of an archive. Everything that is read is bounded by the source's size: entries outside of it, overlapping
+/// or compressed ones, counts that do not fit, names that occur twice, local headers that say something else than the
+/// directory, a missing "version" are refused. Throws std::invalid_argument; `name` begins the facts.
+Archive read_archive(const ByteSource& source, std::string_view name);
+/// A record's bytes, its CRC checked.
+std::string read_record(const ByteSource& source, const Record& record, std::string_view name);
+
+/// One tensor that is alone in its archive, as a .distcp file holds it: `head`, then the elements, then `tail`.
+struct TensorItem {
+  DType dtype = DType::f32;
+  Dims sizes;
+  Dims strides;  // dense in some order: the elements fill numel(sizes) places
+  int64_t data_bytes() const { return numel(sizes) * size_of(dtype); }
+};
+struct ItemLengths {
+  int64_t head = 0;  // a multiple of 64
+  int64_t data = 0;
+  int64_t tail = 0;
+  int64_t total() const { return head + data + tail; }
+};
+/// Without writing anything, in well under a microsecond: every rank computes where the others' items lie.
+ItemLengths lengths_of(const TensorItem& item);
+std::string head_of(const TensorItem& item);
+std::string tail_of(const TensorItem& item, uint32_t crc_of_data);
+
+/// torch.save of a value. Each TensorRef's `storage` names one of `storages`.
+struct StorageBytes {
+  std::string key;
+  std::span<const std::byte> bytes;
+};
+/// Hands the archive out in pieces, front to back.
+void write_archive(const Value& value, std::span<const StorageBytes> storages,
+                   const std::function<void(std::span<const std::byte>)>& write);
+/// The same, whole: for values without tensors.
+std::string archive_of(const Value& value);
+
+}  // namespace sherd::format
