@@ -1,0 +1,83 @@
+#include <fmt/format.h>
+
+#include "checkpoint/dtypes.h"
+#include "checkpoint/saved_state.h"
+#include "comm/errors.h"
+#include "sharded/layout.h"
+#include "tensor/boxes_meta.h"
+#include "tensor/meta.h"
+
+namespace sherd::detail {
+namespace {
+
+using Known = SavedLeaf::Known;
+
+bool is_nested(const BoxesMeta& meta) {
+  return std::any_of(meta.pieces.begin(), meta.pieces.end(),
+                     [](const at::Tensor& piece) { return has_meta(piece.unsafeGetTensorImpl()); });
+}
+
+void describe_tensor(const char* operation, const at::Tensor& tensor, SavedLeaf& leaf) {
+  leaf.tensor = checkpointable(tensor);
+  leaf.dtype = to_format(operation, tensor.scalar_type());
+  leaf.requires_grad = tensor.requires_grad();
+  leaf.size = leaf.tensor->global_size();
+  leaf.known = Known::nothing;
+  if (const DTensorMeta* meta = meta_of(tensor)) {
+    if (meta->spec->boxes) return;
+    leaf.known = Known::layout;
+    leaf.layout = meta->spec->layout();
+  } else if (const BoxesMeta* boxes = boxes_of(tensor)) {
+    const ShardedLayout* sharded = sharded_layout(tensor);
+    if (sharded == nullptr || is_nested(*boxes)) return;
+    leaf.known = Known::shards;
+    for (const plan::RankPart& part : sharded->parts()) {
+      Box box;
+      for (const plan::RunList& rows : part.rows) {
+        box.offset.push_back(rows.empty() ? 0 : rows.front().offset);
+        box.size.push_back(plan::rows_of(rows));
+      }
+      leaf.shards.emplace_back(part.rank, std::move(box));
+    }
+  } else {
+    leaf.known = Known::whole;
+  }
+}
+
+void describe_own(const char* operation, const std::string& name, SavedLeaf& leaf) {
+  leaf.known = Known::nothing;
+  const auto items = leaf.tensor->write_items(name);
+  if (items.empty()) return;
+  leaf.dtype = to_format(operation, items.front().properties.dtype);
+  leaf.requires_grad = items.front().properties.requires_grad;
+  leaf.size = items.front().global_size;
+}
+
+}  // namespace
+
+std::vector<SavedLeaf> leaves_of(const char* operation, const StateDict& state) {
+  std::vector<SavedLeaf> leaves;
+  for (FlatLeaf& flat : flatten_state_dict(state)) {
+    SavedLeaf leaf;
+    leaf.name = std::move(flat.name);
+    leaf.path = std::move(flat.path);
+    leaf.value = std::move(flat.value);
+    try {
+      if (const at::Tensor* tensor = leaf.value.tensor(); tensor != nullptr && tensor->defined()) {
+        describe_tensor(operation, *tensor, leaf);
+      } else if (leaf.value.checkpointable() != nullptr) {
+        leaf.tensor = std::get<std::shared_ptr<Checkpointable>>(leaf.value.content());
+        describe_own(operation, leaf.name, leaf);
+      }
+    } catch (const std::exception& error) {
+      throw_value_error(ErrorText(operation, "a value of the state cannot be saved")
+                            .fact("key", leaf.name)
+                            .fact("because", message_of(error))
+                            .help("leave the key out, or save something else under it"));
+    }
+    leaves.push_back(std::move(leaf));
+  }
+  return leaves;
+}
+
+}  // namespace sherd::detail
