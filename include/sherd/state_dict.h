@@ -1,11 +1,13 @@
 #pragma once
-// What a checkpoint holds, as a value: nested dicts, lists and tuples of tensors, numbers and texts, like Python's state
-// dicts. Tensors of every kind go in by reference: plain ones, DTensors, ShardedTensors, LocalShardsWrappers.
+// What a checkpoint holds, as a value: nested dicts, lists and tuples of tensors, numbers and texts, like Python's
+// state dicts. Tensors of every kind go in by reference: plain ones, DTensors, ShardedTensors, LocalShardsWrappers.
 //
-//   sherd::StateDict state{{"model", sherd::get_model_state_dict(*model)}, {"step", 1000}, {"tags", sherd::StateList{"a", "b"}}};
+//   sherd::StateDict state{{"model", sherd::get_model_state_dict(*model)}, {"step", 1000}, {"tags",
+//   sherd::StateList{"a", "b"}}};
 
 #include <ATen/core/Tensor.h>
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -68,10 +70,17 @@ class StateValue {
   StateValue(at::Tensor tensor) : content_(std::move(tensor)) {}
   /// A tensor-like of a program's own.
   StateValue(std::shared_ptr<Checkpointable> tensor) : content_(std::move(tensor)) {}
+  template <std::derived_from<Checkpointable> T>
+  StateValue(std::shared_ptr<T> tensor) : content_(std::shared_ptr<Checkpointable>(std::move(tensor))) {}
   StateValue(std::shared_ptr<Stateful> stateful) : content_(std::move(stateful)) {}
+  template <std::derived_from<Stateful> T>
+  StateValue(std::shared_ptr<T> stateful) : content_(std::shared_ptr<Stateful>(std::move(stateful))) {}
   StateValue(StateList list);
   StateValue(StateTuple tuple);
   StateValue(StateDict dict);
+  /// A pointer would pass for a bool.
+  template <class T>
+  StateValue(const T*) = delete;
 
   // The content where it is of that kind, else null. Containers are shared by copies of the value; StateDict::clone
   // makes others.
@@ -133,9 +142,9 @@ class StateDict {
   std::unordered_map<StateKey, size_t> places_;
 };
 
-/// Calls `visit` for every leaf, in order. Dicts are descended into; a list is where it holds a dict, a tensor or a Stateful,
-/// however deep, else it is a leaf itself; tuples are leaves, like everything else. Empty dicts and lists are leaves. A Stateful is
-/// a dict: what its state_dict() says.
+/// Calls `visit` for every leaf, in order. Dicts are descended into; a list is where it holds a dict, a tensor or a
+/// Stateful, however deep, else it is a leaf itself; tuples are leaves, like everything else. Empty dicts and lists are
+/// leaves. A Stateful is a dict: what its state_dict() says.
 void traverse_state_dict(const StateDict& state, const std::function<void(const StatePath&, const StateValue&)>& visit);
 
 /// A leaf by its name in a checkpoint: the parts of its path joined by dots.
@@ -146,15 +155,18 @@ struct FlatLeaf {
 };
 /// Throws c10::ValueError where two leaves have one name, with both paths.
 std::vector<FlatLeaf> flatten_state_dict(const StateDict& state);
-/// The inverse: lists where a path has a number and the container is new, dicts elsewhere. In `into` the containers that are
-/// there keep their kinds, so that a number may be a dict's key; Statefuls are given their new state at the end.
+/// The inverse. A new container is a list where its keys are the numbers 0, 1, 2 ... without a gap, else a dict. In
+/// `into` the containers that are there keep their kinds, so that a number may be a dict's key; Statefuls are given
+/// their new state at the end, inner ones first. Throws c10::ValueError where a path goes through a leaf, of `leaves`
+/// or of `into`, and before anything is changed where it is one of `leaves`.
 void unflatten_state_dict(const std::vector<FlatLeaf>& leaves, StateDict& into);
 StateDict unflatten_state_dict(const std::vector<FlatLeaf>& leaves);
 
 /// Null where the path leads nowhere.
 const StateValue* get_element(const StateDict& state, const StatePath& path);
-/// Makes dicts for texts and lists for numbers on the way, lists padded with None. Throws c10::ValueError where the path
-/// goes through something that is neither.
+/// Makes dicts for texts and lists for numbers on the way, lists padded with None. Throws c10::ValueError where the
+/// path goes through something that is neither, or a Stateful, and for a place below 0 or 2^24 and more beyond a list's
+/// end.
 void set_element(StateDict& state, const StatePath& path, StateValue value);
 
 /// "model.layers.0.weight".
