@@ -17,14 +17,44 @@ if(SHERD_BENCH)
   find_package(benchmark REQUIRED)
 endif()
 
-# Optional: checksums.
-find_path(XXHASH_INCLUDE_DIR xxhash.h)
-find_library(XXHASH_LIBRARY xxhash)
-if(XXHASH_INCLUDE_DIR AND XXHASH_LIBRARY)
-  add_library(sherd_xxhash INTERFACE)
-  target_include_directories(sherd_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE_DIR})
-  target_link_libraries(sherd_xxhash INTERFACE ${XXHASH_LIBRARY})
-endif()
+# Optional libraries of C, each from one package. sherd_<name> is there where the library is; a room that may use it says
+# sherd_room_libraries(<room> <name>) and chooses its sources by if(TARGET sherd_<name>).
+#
+# The static archive is taken where it can become part of a shared library: then neither libsherd.so nor libsherd_core.a
+# asks its users for anything. Otherwise it is the shared library, which a wheel does without, since the machines that it
+# goes to may not have it.
+function(sherd_optional_library name)
+  cmake_parse_arguments(OPTIONAL "" "HEADER" "" ${ARGN})
+  string(TOUPPER ${name} upper)
+  find_path(${upper}_INCLUDE_DIR ${OPTIONAL_HEADER})
+  find_library(${upper}_ARCHIVE lib${name}.a)
+  find_library(${upper}_LIBRARY ${name})
+  if(${upper}_INCLUDE_DIR AND ${upper}_ARCHIVE)
+    set(probe ${PROJECT_BINARY_DIR}/CMakeFiles/lib${name}.probe.so)
+    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -shared -nostdlib -o ${probe} -Wl,--whole-archive ${${upper}_ARCHIVE}
+                    RESULT_VARIABLE result OUTPUT_QUIET ERROR_QUIET)
+    file(REMOVE ${probe})
+    if(result EQUAL 0)
+      set(kind static)
+      set(file ${${upper}_ARCHIVE})
+    endif()
+  endif()
+  if(NOT kind AND ${upper}_INCLUDE_DIR AND ${upper}_LIBRARY AND NOT SKBUILD)
+    set(kind shared)
+    set(file ${${upper}_LIBRARY})
+  endif()
+  if(kind)
+    add_library(sherd_${name} INTERFACE)
+    target_include_directories(sherd_${name} SYSTEM INTERFACE ${${upper}_INCLUDE_DIR})
+    set_target_properties(sherd_${name} PROPERTIES SHERD_KIND ${kind} SHERD_FILE ${file})
+  else()
+    set(kind no)
+  endif()
+  message(STATUS "sherd: ${name} ${kind} ${file}")
+endfunction()
+
+sherd_optional_library(xxhash HEADER xxhash.h)    # digests
+sherd_optional_library(uring HEADER liburing.h)  # reads and writes of a disk, many at once
 
 if(SHERD_TORCH_ROOMS)
   include(Libtorch)

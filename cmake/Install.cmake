@@ -1,6 +1,7 @@
 # `cmake --install` gives a package: the command, the headers, and
 #   find_package(sherd)                    sherd::sherd and sherd::core; asks for Torch
 #   find_package(sherd COMPONENTS core)    sherd::core alone; asks for nothing
+#                                          but the shared libraries that it was built with
 
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/sherd)
@@ -16,6 +17,7 @@ endif()
 install(DIRECTORY include/sherd DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/sherd)
 
+get_property(SHERD_CORE_NEEDS GLOBAL PROPERTY SHERD_CORE_NEEDS)
 configure_package_config_file(cmake/sherdConfig.cmake.in ${PROJECT_BINARY_DIR}/sherdConfig.cmake
                               INSTALL_DESTINATION ${package_folder})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/sherdConfigVersion.cmake COMPATIBILITY SameMinorVersion)

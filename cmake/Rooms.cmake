@@ -4,6 +4,7 @@
 #     PUBLIC  cost.h redistribute.h    # the headers of include/sherd/ that this room implements
 #     SOURCES cost.cpp propagate.cpp
 #     USES    layout rules)            # the rooms it may include; tools/check_rooms.py compares the #includes
+#   sherd_room_libraries(plan zstd)    # optional libraries: cmake/Dependencies.cmake
 #
 # TORCH marks a room that needs libtorch. Such rooms go into libsherd only, the others also into libsherd_core.
 
@@ -24,6 +25,19 @@ function(sherd_room name)
   endif()
 endfunction()
 
+# The optional libraries that a room uses where they are there: names of sherd_optional_library.
+function(sherd_room_libraries room)
+  foreach(name IN LISTS ARGN)
+    if(TARGET sherd_${name})
+      target_link_libraries(sherd_${room} PRIVATE sherd_${name})
+      get_property(names GLOBAL PROPERTY SHERD_LIBRARY_NAMES)
+      if(NOT name IN_LIST names)
+        set_property(GLOBAL APPEND PROPERTY SHERD_LIBRARY_NAMES ${name})
+      endif()
+    endif()
+  endforeach()
+endfunction()
+
 function(sherd_add_rooms)
   foreach(room IN LISTS ARGN)
     add_subdirectory(${PROJECT_SOURCE_DIR}/src/${room})
@@ -39,6 +53,33 @@ function(sherd_library_properties target export)
   target_compile_features(${target} PUBLIC cxx_std_20)
 endfunction()
 
+# Links the optional libraries of all rooms. An archive goes into libsherd_core.a object by object; in libsherd.so its
+# symbols are hidden, since a program may have the same library of another version.
+function(sherd_link_libraries target)
+  get_property(names GLOBAL PROPERTY SHERD_LIBRARY_NAMES)
+  get_target_property(type ${target} TYPE)
+  set(archives)
+  foreach(name IN LISTS names)
+    get_target_property(kind sherd_${name} SHERD_KIND)
+    get_target_property(file sherd_${name} SHERD_FILE)
+    if(kind STREQUAL "shared" AND type STREQUAL "STATIC_LIBRARY")
+      target_link_libraries(${target} INTERFACE $<BUILD_INTERFACE:${file}>)
+      set_property(GLOBAL APPEND PROPERTY SHERD_CORE_NEEDS ${name})
+    elseif(type STREQUAL "STATIC_LIBRARY")
+      list(APPEND archives "ADDLIB ${file}")
+    else()
+      target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:${file}>)
+      cmake_path(GET file FILENAME file_name)
+      target_link_options(${target} PRIVATE -Wl,--exclude-libs,${file_name})
+    endif()
+  endforeach()
+  if(archives)
+    add_custom_command(TARGET ${target} POST_BUILD WORKING_DIRECTORY $<TARGET_FILE_DIR:${target}> VERBATIM
+                       COMMAND sh -c "printf '%s\\n' \"$@\" | '${CMAKE_AR}' -M" sh
+                               "OPEN $<TARGET_FILE_NAME:${target}>" ${archives} SAVE END)
+  endif()
+endfunction()
+
 # libsherd_core.a: the rooms without libtorch. Static, so that the command installs as one file.
 function(sherd_core_library)
   get_property(rooms GLOBAL PROPERTY SHERD_CORE_ROOM_NAMES)
@@ -50,6 +91,7 @@ function(sherd_core_library)
   if(SHERD_SANITIZE)
     target_link_options(sherd_core PUBLIC -fsanitize=${SHERD_SANITIZE})
   endif()
+  sherd_link_libraries(sherd_core)
   sherd_library_properties(sherd_core core)
 endfunction()
 
@@ -81,5 +123,6 @@ function(sherd_library)
   if(SHERD_SANITIZE)
     target_link_options(sherd PUBLIC -fsanitize=${SHERD_SANITIZE})
   endif()
+  sherd_link_libraries(sherd)
   sherd_library_properties(sherd sherd)
 endfunction()
