@@ -45,6 +45,8 @@ class Draft {
   virtual ~Draft() = default;
   /// `size`: what the file will hold, where it is known; 0 where not.
   virtual std::unique_ptr<FileWriter> create(const std::string& name, int64_t size = 0) = 0;
+  /// The size of a file of the draft that any rank finished; nothing where this rank does not see it.
+  virtual std::optional<int64_t> size(const std::string& name) const = 0;
   /// Puts the draft in the folder's place, in one step; what was there is removed after it. `last` is the file without
   /// which the folder is no checkpoint: a driver that has no such step writes it last of all.
   virtual void commit(const std::string& last) = 0;
@@ -69,6 +71,9 @@ class Storage {
   /// The ids of drafts of this folder that were neither committed nor discarded.
   virtual std::vector<std::string> drafts(const std::string& folder) const = 0;
 
+  /// Whether a draft takes the place of a folder in one step. Where not (object stores), commit() writes its `last` file over the
+  /// old one, and the names of the other files must be new ones.
+  virtual bool replaces_folders() const { return true; }
   /// "dir/file".
   virtual std::string join(const std::string& folder, const std::string& name) const { return folder + "/" + name; }
 };

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "checkpoint/saved_state.h"
-#include "comm/answers.h"
+#include "checkpoint/tell_all.h"
 #include "comm/errors.h"
 #include "sharded/bytes.h"
 #include "sherd/collectives.h"
@@ -334,7 +334,7 @@ PlanCache& plan_cache() {
 Agreement agree_on_state(const char* operation, const Group& group, const std::function<std::vector<SavedLeaf>()>& get_leaves,
                          const std::function<std::string()>& first_words, std::vector<SavedLeaf>& leaves) {
   format::Digest digest;
-  const auto answers = answers_of_all(group, operation, [&] {
+  const auto answers = tell_all(operation, group, [&] {
     leaves = get_leaves();
     digest = digest_of(group, leaves);
     ByteWriter out;

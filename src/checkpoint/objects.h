@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "format/value.h"
@@ -17,5 +19,10 @@ format::Value to_pickle(const char* operation, const StateValue& value, std::vec
 /// The value of a pickle; nothing where something in it has no counterpart. `tensor_of` makes the tensors.
 std::optional<StateValue> from_pickle(const format::Value& value,
                                       const std::function<at::Tensor(const format::TensorRef&)>& tensor_of);
+
+/// Whether the elements that it names lie within a record of so many bytes.
+bool fits(const format::TensorRef& ref, int64_t bytes);
+/// A tensor of its own from the bytes of the record that it refers to. Throws std::invalid_argument where it does not fit them.
+at::Tensor tensor_from(const format::TensorRef& ref, std::span<const std::byte> record, const std::string& reader);
 
 }  // namespace sherd::detail

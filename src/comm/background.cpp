@@ -33,6 +33,11 @@ void BackgroundTask::wait() {
   if (error_) std::rethrow_exception(error_);
 }
 
+bool BackgroundTask::is_over() const {
+  const std::lock_guard lock(mutex_);
+  return over_;
+}
+
 Background::~Background() {
   {
     const std::lock_guard lock(mutex_);
@@ -57,6 +62,13 @@ std::shared_ptr<BackgroundTask> Background::start(std::function<void()> work) {
   return task;
 }
 
+void Background::drain() {
+  const BlockingScope others_run;
+  std::unique_lock lock(mutex_);
+  if (thread_.get_id() == std::this_thread::get_id()) return;  // what is under way cannot wait for itself
+  changed_.wait(lock, [&] { return !busy_ && waiting_.empty(); });
+}
+
 void Background::run() {
   while (true) {
     std::shared_ptr<BackgroundTask> task;
@@ -66,8 +78,12 @@ void Background::run() {
       if (waiting_.empty()) return;
       task = std::move(waiting_.front());
       waiting_.pop_front();
+      busy_ = true;
     }
     task->run();
+    const std::lock_guard lock(mutex_);
+    busy_ = false;
+    changed_.notify_all();
   }
 }
 

@@ -21,13 +21,14 @@ class BackgroundTask {
   explicit BackgroundTask(std::function<void()> work) : work_(std::move(work)) {}
   /// Returns when it is over; throws what it threw. The calls that it made are told to this thread's CommRecorder.
   void wait();
+  bool is_over() const;
 
  private:
   friend class Background;
   void run();
 
   std::function<void()> work_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool over_ = false;
   std::exception_ptr error_;
@@ -43,6 +44,8 @@ class Background {
   Background& operator=(const Background&) = delete;
 
   std::shared_ptr<BackgroundTask> start(std::function<void()> work);
+  /// Returns when nothing is under way.
+  void drain();
 
  private:
   void run();
@@ -50,6 +53,7 @@ class Background {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<BackgroundTask>> waiting_;
+  bool busy_ = false;
   bool ends_ = false;
   std::thread thread_;  // made when it is first needed
 };

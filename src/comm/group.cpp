@@ -102,15 +102,15 @@ void GroupState::set_backend(c10::DeviceType device, c10::intrusive_ptr<c10d::Ba
   transports_[device] = std::move(backend);
 }
 
-std::shared_ptr<GroupState> GroupState::in_background(const std::shared_ptr<GroupState>& group) {
+std::shared_ptr<GroupState> GroupState::in_background(const std::shared_ptr<GroupState>& group, const std::string& lane) {
   if (group->config_.text().empty()) return group;
   const std::lock_guard lock(group->background_mutex_);
-  if (!group->in_background_) {
-    group->in_background_ =
-        std::make_shared<GroupState>(group->link_, group->ranks_, group->config_, "background/" + group->lane_);
-    group->in_background_->closed_ = group->closed_;
+  auto& beside = group->in_background_[lane];
+  if (!beside) {
+    beside = std::make_shared<GroupState>(group->link_, group->ranks_, group->config_, lane + "/" + group->lane_);
+    beside->closed_ = group->closed_;
   }
-  return group->in_background_;
+  return beside;
 }
 
 void GroupState::send_to_self(const at::Tensor& tensor, int tag) {
@@ -135,7 +135,7 @@ void GroupState::close(const char* reason, bool in_good_order) {
   if (closed_ == nullptr) closed_ = reason;
   {
     const std::lock_guard lock(background_mutex_);
-    if (in_background_) in_background_->close(reason, in_good_order);
+    for (auto& [lane, beside] : in_background_) beside->close(reason, in_good_order);
   }
   for (auto& [device, transport] : transports_) {
     if (dynamic_cast<SyncBackend*>(transport.get()) == nullptr) continue;
@@ -149,7 +149,7 @@ void GroupState::close(const char* reason, bool in_good_order) {
 void GroupState::end() {
   {
     const std::lock_guard lock(background_mutex_);
-    if (in_background_) in_background_->end();
+    for (auto& [lane, beside] : in_background_) beside->end();
   }
   for (auto& [device, transport] : transports_) {
     if (dynamic_cast<SyncBackend*>(transport.get()) != nullptr) transport->shutdown();
@@ -177,7 +177,9 @@ Group Group::from_backend(c10::intrusive_ptr<c10d::Backend> backend, std::vector
   return Group(std::move(state));
 }
 
-Group Group::in_background() const { return Group(detail::GroupState::in_background(state_)); }
+Group Group::in_background(const std::string& lane) const {
+  return Group(detail::GroupState::in_background(state_, lane));
+}
 
 int Group::rank() const { return state_->rank(); }
 int Group::size() const { return state_->size(); }

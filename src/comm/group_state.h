@@ -39,7 +39,7 @@ class GroupState {
 
   /// A group of the same ranks for calls that are made while this one's are; made on the first call. This group itself
   /// where it has no other backends than those it was made from.
-  static std::shared_ptr<GroupState> in_background(const std::shared_ptr<GroupState>& group);
+  static std::shared_ptr<GroupState> in_background(const std::shared_ptr<GroupState>& group, const std::string& lane);
 
   /// Lets go of the backends: what the other ranks wait for on them ends with an error, or, in good order, with what
   /// this rank has sent. Later calls fail, saying `reason`. A backend with calls under way stays until they end.
@@ -68,7 +68,7 @@ class GroupState {
   BackendConfig config_;
   std::string lane_;
   std::mutex background_mutex_;  // the thread that uses it asks for it, this rank's own closes it
-  std::shared_ptr<GroupState> in_background_;
+  std::map<std::string, std::shared_ptr<GroupState>> in_background_;  // by lane
   std::string name_;
   std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>> transports_;
   std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>> checked_;  // the same, wrapped

@@ -50,6 +50,7 @@ std::terminate_handler earlier_terminate = nullptr;
 // The process ends in good order. The others may still need the store that rank 0 keeps.
 void leave() {
   const Link& link = process_world->link();
+  process_world->saves().drain();
   link.post_end();
   process_world->end();
   if (link.keeps_store) link.wait_until_done();

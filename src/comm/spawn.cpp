@@ -59,6 +59,7 @@ void spawn(int n, const std::function<void(World&)>& fn, const WorldOptions& opt
       at::set_num_threads(threads_each);
       set_up_autograd();
       fn(world);
+      world.state()->saves().drain();
       world.state()->link().post_end();
       world.state()->end_rpc();
     } catch (...) {

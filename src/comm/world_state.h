@@ -34,6 +34,8 @@ class WorldState {
   std::shared_ptr<GroupState> group(std::vector<int64_t> ranks, const std::string& backend);
   /// The thread for communication beside this rank's own.
   Background& background() { return background_; }
+  /// The one for checkpoints. A world that ends in good order waits for what is under way there.
+  Background& saves() { return saves_; }
   /// Posts the failure and lets go of every backend.
   void fail(const std::string& message);
   /// Closes every group, and RPC.
@@ -62,7 +64,8 @@ class WorldState {
   mutable std::mutex rpc_mutex_;
   std::shared_ptr<Rpc> rpc_;
   int rpcs_made_ = 0;
-  Background background_;  // last: it ends before the groups do
+  Background background_;  // these last: they end before the groups do
+  Background saves_;
 };
 
 /// Sets or reads this thread's world; null where there is none.

@@ -1,0 +1,70 @@
+#include "checkpoint/base_blocks.h"
+
+#include <filesystem>
+#include <stdexcept>
+
+#include "checkpoint/read_file.h"
+#include "sherd/error.h"
+
+namespace sherd::detail {
+
+BaseBlocks::BaseBlocks(const Storage& storage, const std::string& base, const std::string& path) {
+  const std::string file = storage.join(base, format::kManifestName);
+  if (!storage.exists(file)) {
+    throw std::runtime_error(ErrorText("save", "the base is no checkpoint with a manifest")
+                                 .fact("base", base)
+                                 .fact("missing", file)
+                                 .help("the folder of a checkpoint that sherd saved, or no base"));
+  }
+  const std::string bytes = read_file(storage, file);
+  const format::Manifest manifest = format::decode_manifest(std::as_bytes(std::span(bytes)), file);
+  bases_.push_back(base_name(path, base));
+  ids_.push_back(manifest.id);
+  for (size_t i = 0; i < manifest.bases.size(); ++i) {
+    bases_.push_back(base_name(path, base_path(base, manifest.bases[i])));
+    ids_.push_back(manifest.base_ids[i]);
+  }
+  files_ = manifest.stored_files;
+  for (const format::ManifestFile& stored : manifest.files) {
+    const auto number = static_cast<int32_t>(files_.size());
+    if (stored.places.empty()) files_.push_back(stored.name);
+    for (size_t i = 0; i < stored.blocks.size(); ++i) {
+      const auto start = static_cast<int64_t>(i) * format::kBlock;
+      format::BlockPlace place{1, number, start};
+      if (!stored.places.empty()) {
+        place = stored.places[i];
+        place.base += 1;
+      }
+      blocks_.try_emplace(stored.blocks[i], Block{place, std::min(format::kBlock, stored.length - start)});
+    }
+  }
+}
+
+const format::BlockPlace* BaseBlocks::find(const format::Digest& digest, int64_t length) const {
+  const auto found = blocks_.find(digest);
+  return found != blocks_.end() && found->second.length == length ? &found->second.place : nullptr;
+}
+
+namespace {
+
+std::filesystem::path plain(const std::string& path) {
+  std::filesystem::path out = std::filesystem::path(path).lexically_normal();
+  return out.has_filename() ? out : out.parent_path();
+}
+
+bool is_url(const std::string& path) { return path.find("://") != std::string::npos; }
+
+}  // namespace
+
+std::string base_name(const std::string& from, const std::string& to) {
+  const auto base = plain(to);
+  if (plain(from).parent_path() == base.parent_path()) return base.filename().string();
+  return is_url(to) ? to : std::filesystem::absolute(base).string();
+}
+
+std::string base_path(const std::string& from, const std::string& name) {
+  if (is_url(name) || std::filesystem::path(name).has_parent_path()) return name;
+  return (plain(from).parent_path() / name).string();
+}
+
+}  // namespace sherd::detail
