@@ -34,26 +34,37 @@ class FileWriter {
   virtual ~FileWriter() = default;
   /// The bytes may be used again when it returns. Ranges do not overlap; they may come in any order.
   virtual void write(int64_t offset, std::span<const std::byte> bytes) = 0;
-  /// Returns when everything is where a loss of power does not reach it. Bytes never written are zeros.
+  /// Returns when everything is where a loss of power does not reach it. Bytes never written are zeros, up to the last
+  /// one written, or to the size given at first where that is more. Nothing is written after it.
   virtual void finish() = 0;
 };
 
-/// A folder that nobody sees before it is committed. Every rank opens the draft of the same folder and id, writes files of
-/// its own names, and finishes them; then one of them commits.
+/// A folder that nobody sees before it is committed. Every rank opens the draft of the same folder and id, writes files
+/// of its own names, and finishes them; then one of them commits.
 class Draft {
  public:
   virtual ~Draft() = default;
-  /// `size`: what the file will hold, where it is known; 0 where not.
+  /// `size`: what the file will hold, where it is known; 0 where not. Folders in the name are made. A name that was
+  /// created before starts anew.
   virtual std::unique_ptr<FileWriter> create(const std::string& name, int64_t size = 0) = 0;
   /// The size of a file of the draft that any rank finished; nothing where this rank does not see it.
   virtual std::optional<int64_t> size(const std::string& name) const = 0;
   /// Puts the draft in the folder's place, in one step; what was there is removed after it. `last` is the file without
-  /// which the folder is no checkpoint: a driver that has no such step writes it last of all.
+  /// which the folder is no checkpoint: a driver that has no such step writes it last of all. Throws where `last` is
+  /// not there.
   virtual void commit(const std::string& last) = 0;
   /// Removes what was written. Never throws.
   virtual void discard() noexcept = 0;
 };
 
+/// A draft as a later process finds it. `storage.draft(folder, id)->discard()` removes it.
+struct DraftName {
+  std::string folder;
+  std::string id;
+  bool operator==(const DraftName&) const = default;
+};
+
+/// Names that end in `.tmp-<id>` or `.old-<id>` are the drivers' own.
 class Storage {
  public:
   virtual ~Storage() = default;
@@ -63,13 +74,16 @@ class Storage {
   virtual bool exists(const std::string& path) const = 0;
   /// The names in a folder, folders among them, sorted; drafts are not listed. None where there is no such folder.
   virtual std::vector<std::string> list(const std::string& folder) const = 0;
-  /// A file or a folder with all that is in it; one that is not there is no error.
+  /// A file or a folder with all that is in it; one that is not there is no error. A folder that was not removed to its
+  /// end is found as a draft.
   virtual void remove(const std::string& path) = 0;
 
   /// Makes the draft where it is not there yet: whoever calls it first. Folders above it are made, too.
   virtual std::unique_ptr<Draft> draft(const std::string& folder, const std::string& id) = 0;
-  /// The ids of drafts of this folder that were neither committed nor discarded.
+  /// The ids of drafts of this folder that were neither committed nor discarded, sorted.
   virtual std::vector<std::string> drafts(const std::string& folder) const = 0;
+  /// The same for all folders that are, or would be, in this one.
+  virtual std::vector<DraftName> drafts_in(const std::string& folder) const = 0;
 
   /// Whether a draft takes the place of a folder in one step. Where not (object stores), commit() writes its `last` file over the
   /// old one, and the names of the other files must be new ones.
@@ -87,7 +101,8 @@ struct DiskOptions {
 
 /// Folders of a file system.
 std::shared_ptr<Storage> disk_storage(const DiskOptions& options = {});
-/// Folders in the memory of this process: for tests, and for states that are handed from one part of a program to another.
+/// Folders in the memory of this process: for tests, and for states that are handed from one part of a program to
+/// another.
 std::shared_ptr<Storage> memory_storage();
 
 }  // namespace sherd

@@ -1,0 +1,126 @@
+#include "storage/disk.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <set>
+#include <utility>
+
+#include "storage/disk_folder.h"
+#include "storage/io_error.h"
+#include "storage/paths.h"
+
+namespace sherd {
+namespace {
+
+bool is_absent(int result) { return result == -ENOENT || result == -ENOTDIR; }
+
+class DiskStorage final : public Storage {
+ public:
+  explicit DiskStorage(Disk disk) : disk_(std::move(disk)) {}
+
+  std::unique_ptr<StoredFile> open(const std::string& path) const override {
+    return open_disk_file(disk_, clean_path(path));
+  }
+
+  bool exists(const std::string& path) const override {
+    const std::string place = find_on_disk(posix(), clean_path(path));
+    PathKind kind = PathKind::file;
+    const int result = posix().kind(place, kind);
+    if (result < 0 && !is_absent(result)) throw_io_error("look for", place, result);
+    return result == 0;
+  }
+
+  std::vector<std::string> list(const std::string& folder) const override {
+    std::set<std::string> names;
+    for (const FolderEntry& entry : entries(folder)) {
+      const std::optional<BesideName> beside = parse_beside(entry.name);
+      if (!beside) {
+        names.insert(entry.name);
+      } else if (beside->what == Beside::old) {
+        names.insert(beside->folder);  // which is found there where it is not in its own place
+      }
+    }
+    return {names.begin(), names.end()};
+  }
+
+  void remove(const std::string& path) override {
+    const std::string place = clean_path(path);
+    // The former ones first, or they would come back in the place of what is removed.
+    for (const BesideName& old : names_beside(posix(), place)) {
+      if (old.what == Beside::old) remove_tree(posix(), beside(place, Beside::old, old.id));
+    }
+    // A folder leaves in one step, as it came: half of a checkpoint is none.
+    PathKind kind = PathKind::file;
+    if (posix().kind(place, kind) == 0 && kind == PathKind::folder) {
+      static std::atomic<int> count = 0;
+      const std::string leaving = beside(place, Beside::draft, fmt::format("removed-{}-{}", ::getpid(), count++));
+      if (posix().rename(place, leaving) == 0) {
+        sync_folder(posix(), parent_of(place));
+        remove_tree(posix(), leaving);
+        return;
+      }
+    }
+    remove_tree(posix(), place);
+  }
+
+  std::unique_ptr<Draft> draft(const std::string& folder, const std::string& id) override {
+    check_draft_id(id);
+    return open_disk_draft(disk_, follow_links(posix(), clean_path(folder)), id);
+  }
+
+  std::vector<std::string> drafts(const std::string& folder) const override {
+    std::vector<std::string> ids;
+    for (const BesideName& name : names_beside(posix(), follow_links(posix(), clean_path(folder)))) {
+      if (name.what == Beside::draft) ids.push_back(name.id);
+    }
+    return ids;
+  }
+
+  std::vector<DraftName> drafts_in(const std::string& folder) const override {
+    std::vector<DraftName> found;
+    for (const FolderEntry& entry : entries(folder)) {
+      const std::optional<BesideName> beside = parse_beside(entry.name);
+      if (beside && beside->what == Beside::draft) found.push_back({join(folder, beside->folder), beside->id});
+    }
+    return found;
+  }
+
+ private:
+  Posix& posix() const { return *disk_.posix; }
+
+  std::vector<FolderEntry> entries(const std::string& folder) const {
+    const std::string place = find_on_disk(posix(), clean_path(folder));
+    std::vector<FolderEntry> entries;
+    const int result = posix().list(place, entries);
+    if (result < 0 && !is_absent(result)) throw_io_error("list", place, result);
+    return entries;
+  }
+
+  Disk disk_;
+};
+
+}  // namespace
+
+std::string find_on_disk(Posix& posix, const std::string& path) {
+  PathKind kind = PathKind::file;
+  if (!is_absent(posix.kind(path, kind)) || path == "/" || path == ".") return path;
+  const std::string parent = parent_of(path);
+  const std::string parent_place = find_on_disk(posix, parent);
+  if (parent_place != parent) return parent_place + "/" + name_of(path);
+  std::vector<FolderEntry> entries;
+  posix.list(parent, entries);  // one that may not be listed: the error will be that of `path`
+  for (const FolderEntry& entry : entries) {
+    const std::optional<BesideName> name = parse_beside(entry.name);
+    if (name && name->what == Beside::old && name->folder == name_of(path)) return beside(path, Beside::old, name->id);
+  }
+  return path;
+}
+
+std::shared_ptr<Storage> disk_storage(Disk disk) { return std::make_shared<DiskStorage>(std::move(disk)); }
+
+std::shared_ptr<Storage> disk_storage(const DiskOptions& options) { return disk_storage(Disk{.options = options}); }
+
+}  // namespace sherd

@@ -1,0 +1,13 @@
+#pragma once
+// A few threads for one piece of work.
+
+#include <cstddef>
+#include <functional>
+
+namespace sherd {
+
+/// Calls `work` in `threads` threads at once, the calling one among them, but in no more than the machine has use for.
+/// Returns when all have returned; throws what one of them threw.
+void in_threads(size_t threads, const std::function<void()>& work);
+
+}  // namespace sherd

@@ -1,0 +1,7 @@
+#include "storage/read_pieces.h"
+
+namespace sherd {
+
+bool read_by_io_uring(const FileToRead& /*from*/, std::span<const ReadRequest> /*requests*/) { return false; }
+
+}  // namespace sherd
