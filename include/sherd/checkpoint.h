@@ -32,8 +32,8 @@ struct SaveOptions {
   std::shared_ptr<Storage> storage = {};
   /// Whether a checkpoint that is there may be replaced. It stays until the new one is complete.
   bool overwrite = true;
-  /// Another checkpoint: blocks of 1 MiB that it has already are not written again. The result needs the base to be read, and
-  /// PyTorch does not read it.
+  /// Another checkpoint: blocks of 1 MiB that it has already are not written again. The result needs the base to be
+  /// read, and PyTorch does not read it.
   std::string base = {};
   /// Called now and then, by the thread that writes.
   std::function<void(const CheckpointProgress&)> progress = {};
@@ -46,11 +46,12 @@ struct SaveResult {
   int64_t bytes_in_base = 0;  // found in the base, all ranks
 };
 
-/// Writes one checkpoint together with the other ranks of the group, each tensor's every element once. The ranks give states of
-/// the same keys, or different ones (stages of a pipeline): where a key is on several ranks, its tensors are parts of one. Objects
-/// that are no tensors, and plain tensors, are taken to be equal on all ranks that have them.
-/// When it returns the checkpoint is on disk and at its place on every rank; when it throws, on every rank, what was there
-/// before is untouched. Throws c10::ValueError for states that cannot be saved, c10::Error where the storage fails.
+/// Writes one checkpoint together with the other ranks of the group, each tensor's every element once. The ranks give
+/// states of the same keys, or different ones (stages of a pipeline): where a key is on several ranks, its tensors are
+/// parts of one. Objects that are no tensors, and plain tensors, are taken to be equal on all ranks that have them.
+/// When it returns the checkpoint is on disk and at its place on every rank; when it throws, on every rank, what was
+/// there before is untouched. Throws c10::ValueError for states that cannot be saved, c10::Error where the storage
+/// fails.
 SaveResult save(const StateDict& state, const std::string& path, const SaveOptions& options = {});
 
 /// A save under way.
@@ -68,9 +69,9 @@ class SaveFuture {
   std::shared_ptr<State> state_;
 };
 
-/// The same in the background. Returns when a copy of the state is made: what is saved does not change any more. Where the last
-/// save_async of the group is not over, waits for it first, and throws what it threw unless somebody has seen it. All ranks call it
-/// in the same order.
+/// The same in the background. Returns when a copy of the state is made: what is saved does not change any more. Where
+/// the last save_async of the group is not over, waits for it first, and throws what it threw unless somebody has seen
+/// it. All ranks call it in the same order.
 SaveFuture save_async(const StateDict& state, const std::string& path, const SaveOptions& options = {});
 
 struct LoadOptions {
@@ -89,15 +90,16 @@ struct LoadResult {
   int64_t bytes = 0;                    // read by this rank
 };
 
-/// Fills the state from a checkpoint, whatever mesh it was saved on: tensors in place, each rank reading the byte ranges it holds,
-/// converted to the tensor's dtype; other values are replaced. Everything is checked before the first byte is written: keys,
-/// shapes, that the checkpoint covers what is asked for, that files are there and long enough. Throws on every rank or on none:
-/// c10::ValueError for a state that does not fit, c10::Error for files that are missing or damaged; where damage is found while
-/// reading, tensors may have been filled in part.
+/// Fills the state from a checkpoint, whatever mesh it was saved on: tensors in place, each rank reading the byte
+/// ranges it holds, converted to the tensor's dtype; other values are replaced. Everything is checked before the first
+/// byte is written: keys, shapes, that the checkpoint covers what is asked for, that files are there and long enough.
+/// Throws on every rank or on none: c10::ValueError for a state that does not fit, c10::Error for files that are
+/// missing or damaged; where damage is found while reading, tensors may have been filled in part.
 LoadResult load(StateDict& state, const std::string& path, const LoadOptions& options = {});
 
-/// The whole checkpoint, without a state to fill: plain tensors on the CPU. Names: the keys to load (as flattened) or prefixes of them;
-/// none: all. Each rank reads for itself.
-StateDict load_state_dict(const std::string& path, const std::vector<std::string>& names = {}, const LoadOptions& options = {});
+/// The whole checkpoint, without a state to fill: plain tensors on the CPU. Names: the keys to load (as flattened) or
+/// prefixes of them; none: all. Each rank reads for itself.
+StateDict load_state_dict(const std::string& path, const std::vector<std::string>& names = {},
+                          const LoadOptions& options = {});
 
 }  // namespace sherd

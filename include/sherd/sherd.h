@@ -3,6 +3,7 @@
 
 #include "sherd/blocking.h"
 #include "sherd/box.h"
+#include "sherd/checkpoint.h"
 #include "sherd/checkpointable.h"
 #include "sherd/collectives.h"
 #include "sherd/costs.h"
@@ -24,5 +25,7 @@
 #include "sherd/sharded_tensor.h"
 #include "sherd/sharding_spec.h"
 #include "sherd/shared_memory.h"
+#include "sherd/state_dict.h"
+#include "sherd/storage.h"
 #include "sherd/tensor_properties.h"
 #include "sherd/world.h"

@@ -85,8 +85,8 @@ class Storage {
   /// The same for all folders that are, or would be, in this one.
   virtual std::vector<DraftName> drafts_in(const std::string& folder) const = 0;
 
-  /// Whether a draft takes the place of a folder in one step. Where not (object stores), commit() writes its `last` file over the
-  /// old one, and the names of the other files must be new ones.
+  /// Whether a draft takes the place of a folder in one step. Where not (object stores), commit() writes its `last`
+  /// file over the old one, and the names of the other files must be new ones.
   virtual bool replaces_folders() const { return true; }
   /// "dir/file".
   virtual std::string join(const std::string& folder, const std::string& name) const { return folder + "/" + name; }

@@ -70,6 +70,7 @@ PYBIND11_MODULE(_C, module) {
   bind_moving(module);
   bind_random(module);
   bind_rpc(module);
+  bind_checkpoint(module);
   bind_explain(module);
   bind_local_shards(module);
   bind_sharded(module);

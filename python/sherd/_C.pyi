@@ -13,6 +13,50 @@ _Placement = Replicate | Shard | StridedShard | Ragged | Partial
 
 torch_version: str
 
+# Checkpoints
+
+class SaveResult:
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def bytes_of_rank(self) -> int: ...
+    @property
+    def bytes_in_base(self) -> int: ...
+
+class SaveFuture:
+    def wait(self) -> SaveResult: ...
+    def ready(self) -> bool: ...
+    def progress(self) -> tuple[int, int]: ...
+
+class LoadResult:
+    @property
+    def missing(self) -> list[str]: ...
+    @property
+    def unexpected(self) -> list[str]: ...
+    @property
+    def bytes(self) -> int: ...
+
+_Pickle = Callable[[Any], bytes]
+_Unpickle = Callable[[bytes], Any]
+
+def save(
+    world: World, state: dict[Any, Any], path: str, group: Group | None, overwrite: bool, base: str, pickle: _Pickle
+) -> SaveResult: ...
+def save_async(
+    world: World, state: dict[Any, Any], path: str, group: Group | None, overwrite: bool, base: str, pickle: _Pickle
+) -> SaveFuture: ...
+def load(
+    world: World,
+    state: dict[Any, Any],
+    path: str,
+    group: Group | None,
+    strict: bool,
+    verify: bool,
+    pickle: _Pickle,
+    unpickle: _Unpickle,
+) -> tuple[dict[Any, Any], LoadResult]: ...
+def load_state_dict(path: str, names: list[str], verify: bool, unpickle: _Unpickle) -> dict[Any, Any]: ...
+
 # Layouts
 
 class _PlacementBase:

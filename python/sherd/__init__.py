@@ -56,6 +56,7 @@ from ._C import (
 from ._arguments import Placement
 from ._build import TORCH_VERSION as torch_version
 from ._build import VERSION as __version__
+from ._checkpoint import OpaqueObject, load, load_state_dict, save, save_async
 from ._explain import explain
 from ._local_shards import (
     LocalShardsWrapper,
@@ -131,6 +132,7 @@ __all__ = [
     "Layout",
     "LocalShardsWrapper",
     "Mesh",
+    "OpaqueObject",
     "Partial",
     "Placement",
     "Ragged",
@@ -175,6 +177,8 @@ __all__ = [
     "is_empty_shard",
     "is_local_shards",
     "layout",
+    "load",
+    "load_state_dict",
     "local_offsets",
     "local_shards",
     "local_sizes",
@@ -198,6 +202,8 @@ __all__ = [
     "register_rule",
     "rpc_names",
     "rules_of",
+    "save",
+    "save_async",
     "scatter",
     "send",
     "set_costs",

@@ -70,8 +70,8 @@ format::Digest digest_of(const Group& group, const std::vector<SavedLeaf>& leave
   return format::digest_of(std::as_bytes(std::span(bytes)));
 }
 
-// What a rank tells the others where they cannot know it: each of its leaves, and the boxes that it holds. Where the ranks
-// agree in everything else, only of those tensors that need it.
+// What a rank tells the others where they cannot know it: each of its leaves, and the boxes that it holds. Where the
+// ranks agree in everything else, only of those tensors that need it.
 std::string told(const std::vector<SavedLeaf>& leaves, bool all) {
   ByteWriter out;
   for (const SavedLeaf& leaf : leaves) {
@@ -125,7 +125,8 @@ class Gatherer {
       }
       Gathered& gathered = leaves_[found->second];
       if (gathered.leaf.is_tensor != is_tensor) {
-        differ(gathered, place, gathered.leaf.is_tensor ? "a tensor" : "an object", is_tensor ? "a tensor" : "an object");
+        differ(gathered, place, gathered.leaf.is_tensor ? "a tensor" : "an object",
+               is_tensor ? "a tensor" : "an object");
       }
       if (is_tensor) read_tensor(place, in, gathered);
     }
@@ -165,7 +166,8 @@ class Gatherer {
     return fmt::format("{}{}", names_of(dtype).text, to_string(size));
   }
 
-  [[noreturn]] void differ(const Gathered& gathered, int32_t place, const std::string& first, const std::string& here) const {
+  [[noreturn]] void differ(const Gathered& gathered, int32_t place, const std::string& first,
+                           const std::string& here) const {
     throw_value_error(ErrorText(operation_, "ranks have different things under one key")
                           .fact("key", gathered.leaf.name)
                           .fact(fmt::format("rank {}", group_.ranks()[static_cast<size_t>(gathered.first)]), first)
@@ -216,12 +218,17 @@ std::vector<int32_t> place_of_rank(const Group& group) {
 class Agreeing {
  public:
   Agreeing(const char* operation, const Group& group, const std::vector<SavedLeaf>& leaves)
-      : operation_(operation), group_(group), leaves_(leaves), places_(place_of_rank(group)), everyone_(places_in_group()) {}
+      : operation_(operation),
+        group_(group),
+        leaves_(leaves),
+        places_(place_of_rank(group)),
+        everyone_(places_in_group()) {}
 
   /// Where all ranks have these leaves; `told` are the boxes of those tensors of which ranks know their own alone.
   AgreedState from_own(Gatherer& told) {
     for (const SavedLeaf& leaf : leaves_) {
-      AgreedLeaf agreed{leaf.name, file_path(leaf.path), leaf.known != Known::object, 0, leaf.dtype, leaf.requires_grad, {}, {}};
+      AgreedLeaf agreed{
+          leaf.name, file_path(leaf.path), leaf.known != Known::object, 0, leaf.dtype, leaf.requires_grad, {}, {}};
       if (leaf.known == Known::nothing) {
         add_told(*told.find(leaf.name));
         continue;
@@ -230,12 +237,17 @@ class Agreeing {
       plan::SavedTensor tensor{size_of(leaf.dtype), plan::ListedTensor{agreed.size, {}}};
       auto& boxes = std::get<plan::ListedTensor>(tensor.held).boxes;
       switch (leaf.known) {
-        case Known::layout: tensor.held = plan::LaidOutTensor{&*leaf.layout, places_}; break;
-        case Known::whole: boxes.push_back({{Dims(agreed.size.size(), 0), agreed.size}, everyone_}); break;
+        case Known::layout:
+          tensor.held = plan::LaidOutTensor{&*leaf.layout, places_};
+          break;
+        case Known::whole:
+          boxes.push_back({{Dims(agreed.size.size(), 0), agreed.size}, everyone_});
+          break;
         case Known::shards:
           for (const auto& [rank, box] : leaf.shards) add_shard(boxes, rank, box, agreed.size);
           break;
-        default: break;
+        default:
+          break;
       }
       add(std::move(agreed), std::move(tensor));
     }
@@ -331,7 +343,8 @@ PlanCache& plan_cache() {
 
 }  // namespace
 
-Agreement agree_on_state(const char* operation, const Group& group, const std::function<std::vector<SavedLeaf>()>& get_leaves,
+Agreement agree_on_state(const char* operation, const Group& group,
+                         const std::function<std::vector<SavedLeaf>()>& get_leaves,
                          const std::function<std::string()>& first_words, std::vector<SavedLeaf>& leaves) {
   format::Digest digest;
   const auto answers = tell_all(operation, group, [&] {
@@ -349,7 +362,8 @@ Agreement agree_on_state(const char* operation, const Group& group, const std::f
     same = in.get<format::Digest>() == digest && same;
     agreement.words.push_back(in.get_text());
   }
-  const bool known = std::none_of(leaves.begin(), leaves.end(), [](const auto& leaf) { return leaf.known == Known::nothing; });
+  const bool known =
+      std::none_of(leaves.begin(), leaves.end(), [](const auto& leaf) { return leaf.known == Known::nothing; });
   if (same && known) {
     if ((agreement.state = plan_cache().find(digest))) return agreement;
   }

@@ -14,8 +14,8 @@ namespace sherd::detail {
 
 class BaseBlocks {
  public:
-  /// Reads the base's manifest. `path` is that of the checkpoint to be written. Throws std::runtime_error where the base is none
-  /// that sherd wrote.
+  /// Reads the base's manifest. `path` is that of the checkpoint to be written. Throws std::runtime_error where the
+  /// base is none that sherd wrote.
   BaseBlocks(const Storage& storage, const std::string& base, const std::string& path);
 
   /// Where a block of this length lies; null where the base has none such. `file` is a place in files().

@@ -35,12 +35,13 @@ int64_t BlockFile::block_size(size_t block) const {
 
 void BlockFile::fetch(int64_t offset, std::span<std::byte> into, const std::string& reader) {
   if (offset < 0 || offset + static_cast<int64_t>(into.size()) > size_) {
-    throw std::runtime_error(ErrorText("load", "a file ends too early")
-                                 .fact("file", path_)
-                                 .fact("bytes wanted", fmt::format("{} to {}", offset, offset + static_cast<int64_t>(into.size())))
-                                 .fact("bytes there", fmt::to_string(size_))
-                                 .fact("reading", reader)
-                                 .help("another checkpoint: this file has lost its end"));
+    throw std::runtime_error(
+        ErrorText("load", "a file ends too early")
+            .fact("file", path_)
+            .fact("bytes wanted", fmt::format("{} to {}", offset, offset + static_cast<int64_t>(into.size())))
+            .fact("bytes there", fmt::to_string(size_))
+            .fact("reading", reader)
+            .help("another checkpoint: this file has lost its end"));
   }
   const ReadRequest request{offset, into};
   file_->read({&request, 1});
@@ -59,13 +60,14 @@ void BlockFile::fetch_block(size_t block, std::span<std::byte> into, const std::
   }
   const format::Digest found = format::digest_of(into);
   if (found == digests_->blocks[block]) return;
-  throw std::runtime_error(ErrorText("load", "a file is damaged: its bytes are not those that were saved")
-                               .fact("file", path_)
-                               .fact("bytes", fmt::format("{} to {}", start, start + static_cast<int64_t>(into.size())))
-                               .fact("digest saved", format::to_string(digests_->blocks[block]))
-                               .fact("digest found", format::to_string(found))
-                               .fact("reading", reader)
-                               .help("another checkpoint, or LoadOptions{.verify = false} to take the bytes as they are"));
+  throw std::runtime_error(
+      ErrorText("load", "a file is damaged: its bytes are not those that were saved")
+          .fact("file", path_)
+          .fact("bytes", fmt::format("{} to {}", start, start + static_cast<int64_t>(into.size())))
+          .fact("digest saved", format::to_string(digests_->blocks[block]))
+          .fact("digest found", format::to_string(found))
+          .fact("reading", reader)
+          .help("another checkpoint, or LoadOptions{.verify = false} to take the bytes as they are"));
 }
 
 const BlockFile::Window& BlockFile::block_window(size_t block, const std::string& reader) {
@@ -123,8 +125,8 @@ void BlockFile::read(std::span<const FileRun> runs, const std::string& reader) {
     }
     size_t next = i + 1;
     int64_t end = runs[i].offset + runs[i].size;
-    while (next < runs.size() && runs[next].size < kLarge && runs[next].offset >= end && runs[next].offset - end <= kGap &&
-           runs[next].offset + runs[next].size - runs[i].offset <= kBlock) {
+    while (next < runs.size() && runs[next].size < kLarge && runs[next].offset >= end &&
+           runs[next].offset - end <= kGap && runs[next].offset + runs[next].size - runs[i].offset <= kBlock) {
       end = runs[next].offset + runs[next].size;
       ++next;
     }

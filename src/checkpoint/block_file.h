@@ -35,7 +35,8 @@ class BlockFile {
   bool has_digests() const { return digests_ != nullptr; }
 
   /// In ascending order; runs that are near each other are read together. `reader` is named in errors: "tensor w".
-  /// Throws std::runtime_error naming the file, the bytes and the reader where the file ends too early or a digest differs.
+  /// Throws std::runtime_error naming the file, the bytes and the reader where the file ends too early or a digest
+  /// differs.
   void read(std::span<const FileRun> runs, const std::string& reader);
   /// One run, of which more than it may be read: for small ones that follow each other.
   void read_ahead(const FileRun& run, const std::string& reader);

@@ -165,10 +165,11 @@ void DcpCheckpoint::read_metadata() {
     } catch (const std::invalid_argument&) {
     }
     if (verify_ && (other.empty() || other == manifest_->id)) {
-      throw std::runtime_error(ErrorText(kOperation, "a file is damaged: its bytes are not those that were saved")
-                                   .fact("file", file)
-                                   .fact("bytes", fmt::format("0 to {}", bytes.size()))
-                                   .help("another checkpoint, or LoadOptions{.verify = false} to take the bytes as they are"));
+      throw std::runtime_error(
+          ErrorText(kOperation, "a file is damaged: its bytes are not those that were saved")
+              .fact("file", file)
+              .fact("bytes", fmt::format("0 to {}", bytes.size()))
+              .help("another checkpoint, or LoadOptions{.verify = false} to take the bytes as they are"));
     }
     manifest_.reset();
   }
@@ -198,7 +199,8 @@ BlockFile& DcpCheckpoint::file(int32_t number) {
   const std::string path = storage_->join(path_, name);
   const format::ManifestFile* digests = manifest_ ? manifest_->find(name) : nullptr;
   if (digests != nullptr && !digests->places.empty()) {
-    file = std::make_unique<BlockFile>(path, *digests, [this](const format::BlockPlace& place) { return base_file(place); });
+    file = std::make_unique<BlockFile>(path, *digests,
+                                       [this](const format::BlockPlace& place) { return base_file(place); });
     return *file;
   }
   if (!storage_->exists(path)) {
@@ -249,7 +251,8 @@ BlockFile& DcpCheckpoint::decoded(const format::Place& place, const std::string&
   return *item;
 }
 
-StoredElements DcpCheckpoint::locate_in_archive(BlockFile& file, int64_t offset, int64_t length, const std::string& reader) {
+StoredElements DcpCheckpoint::locate_in_archive(BlockFile& file, int64_t offset, int64_t length,
+                                                const std::string& reader) {
   const FileSource source(file, offset, length, reader);
   const format::Archive archive = format::read_archive(source, file.path());
   const format::Record* pickled = archive.find("data.pkl");
@@ -260,7 +263,8 @@ StoredElements DcpCheckpoint::locate_in_archive(BlockFile& file, int64_t offset,
                                     .help("another checkpoint: this one is damaged"));
   }
   const std::string bytes = format::read_record(source, *pickled, file.path());
-  const format::Value value = format::unpickle(std::as_bytes(std::span(bytes)), {.operation = kOperation, .source = file.path()});
+  const format::Value value =
+      format::unpickle(std::as_bytes(std::span(bytes)), {.operation = kOperation, .source = file.path()});
   const auto* ref = value.as<format::TensorRef>();
   const format::Record* record = ref == nullptr ? nullptr : archive.find("data/" + ref->storage);
   if (record == nullptr || !fits(*ref, record->size)) {
@@ -270,7 +274,8 @@ StoredElements DcpCheckpoint::locate_in_archive(BlockFile& file, int64_t offset,
                                     .fact("reading", reader)
                                     .help("another checkpoint: this one is damaged"));
   }
-  StoredElements elements{&file, offset + record->offset + ref->offset * size_of(ref->dtype), ref->dtype, ref->sizes, ref->strides, {}};
+  StoredElements elements{
+      &file, offset + record->offset + ref->offset * size_of(ref->dtype), ref->dtype, ref->sizes, ref->strides, {}};
   if (ref->offset == 0 && record->size == numel(ref->sizes) * size_of(ref->dtype)) elements.crc = record->crc;
   return elements;
 }
@@ -290,7 +295,8 @@ StoredElements DcpCheckpoint::locate(const format::TensorEntry& entry, size_t ch
   if (lengths.total() == place.length) {
     const std::string expected = format::head_of(item);
     std::string head(expected.size(), '\0');
-    stored.read_ahead({place.offset, static_cast<int64_t>(head.size()), reinterpret_cast<std::byte*>(head.data())}, reader);
+    stored.read_ahead({place.offset, static_cast<int64_t>(head.size()), reinterpret_cast<std::byte*>(head.data())},
+                      reader);
     if (head == expected) {
       StoredElements elements{&stored, place.offset + lengths.head, item.dtype, item.sizes, item.strides, {}};
       if (!stored.has_digests() && verify_ && lengths.data > 0) {
@@ -351,7 +357,8 @@ int64_t DcpCheckpoint::bytes_read() const {
   return bytes;
 }
 
-std::unique_ptr<StoredCheckpoint> open_checkpoint(const std::shared_ptr<Storage>& storage, const std::string& path, bool verify) {
+std::unique_ptr<StoredCheckpoint> open_checkpoint(const std::shared_ptr<Storage>& storage, const std::string& path,
+                                                  bool verify) {
   if (DcpCheckpoint::is_at(*storage, path)) return std::make_unique<DcpCheckpoint>(storage, path, verify);
   std::string there;
   for (const std::string& name : storage->list(path)) {

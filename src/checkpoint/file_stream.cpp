@@ -25,7 +25,9 @@ FileStream::FileStream(Draft& draft, std::string name, int64_t size, const BaseB
   buffer_.reserve(base_ != nullptr ? format::kBlock : kPart);
 }
 
-std::string FileStream::stored_name(const std::string& name, bool has_base) { return has_base ? name + ".blocks" : name; }
+std::string FileStream::stored_name(const std::string& name, bool has_base) {
+  return has_base ? name + ".blocks" : name;
+}
 
 void FileStream::append(Bytes bytes) {
   while (!bytes.empty()) {

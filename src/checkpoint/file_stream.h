@@ -1,6 +1,6 @@
 #pragma once
-// A file of a checkpoint, written front to back, with a digest of every block made on the way. With a base, blocks that it has
-// are not written.
+// A file of a checkpoint, written front to back, with a digest of every block made on the way. With a base, blocks that
+// it has are not written.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,8 +33,9 @@ class FileStream {
   void align(int64_t alignment);
 
   struct Written {
-    format::ManifestFile file;  // places: `file` -1 is the file that was written here, others are places in `base`'s files
-    int64_t bytes = 0;          // written, without what the base has
+    format::ManifestFile
+        file;           // places: `file` -1 is the file that was written here, others are places in `base`'s files
+    int64_t bytes = 0;  // written, without what the base has
   };
   Written finish();
   /// The name of the file itself: another one where blocks are left out.

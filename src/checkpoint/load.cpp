@@ -41,7 +41,8 @@ std::optional<Common> common_part(const Box& wanted, const format::TensorEntry& 
   const auto sizes = entry.sizes(chunk);
   // Most of a large tensor's chunks have nothing in common with what a rank holds.
   for (size_t d = 0; d < offsets.size(); ++d) {
-    if (offsets[d] >= wanted.offset[d] + wanted.size[d] || wanted.offset[d] >= offsets[d] + sizes[d]) return std::nullopt;
+    if (offsets[d] >= wanted.offset[d] + wanted.size[d] || wanted.offset[d] >= offsets[d] + sizes[d])
+      return std::nullopt;
   }
   const auto both = intersect(wanted, entry.box(chunk));
   if (!both) return std::nullopt;
@@ -128,14 +129,16 @@ class Loader {
     for (const Reading& reading : readings_) {
       const std::string reader = fmt::format("tensor {}", reading.entry->name);
       const bool same = last != nullptr && last->entry == reading.entry && last->chunk == reading.chunk;
-      if (!same) elements = checkpoint_->locate(std::get<format::TensorEntry>(reading.entry->content), reading.chunk, reader);
+      if (!same)
+        elements = checkpoint_->locate(std::get<format::TensorEntry>(reading.entry->content), reading.chunk, reader);
       last = &reading;
       detail::read_box(elements, reading.part, reading.into, options_.verify, reader);
       done += static_cast<int64_t>(reading.into.nbytes());
       if (options_.progress) options_.progress({done, total});
     }
     for (const Object& object : objects_) {
-      leaves_[object.leaf].value = checkpoint_->object(object.place, fmt::format("object {}", leaves_[object.leaf].name));
+      leaves_[object.leaf].value =
+          checkpoint_->object(object.place, fmt::format("object {}", leaves_[object.leaf].name));
     }
     result_.bytes = checkpoint_->bytes_read();
   }
@@ -174,12 +177,13 @@ class Loader {
       detail::throw_value_error(ErrorText(kOperation, "an object in the checkpoint, a tensor in the state"));
     }
     if (stored == nullptr) {
-      objects_.push_back({static_cast<size_t>(&leaf - leaves_.data()), std::get<format::BytesEntry>(entry.content).place});
+      objects_.push_back(
+          {static_cast<size_t>(&leaf - leaves_.data()), std::get<format::BytesEntry>(entry.content).place});
       return;
     }
     if (!wants_tensor && !leaf.value.is_none()) {
-      detail::throw_value_error(ErrorText(
-          kOperation, fmt::format("a tensor {} in the checkpoint, {} in the state", text_of(*stored), leaf.value.kind())));
+      detail::throw_value_error(ErrorText(kOperation, fmt::format("a tensor {} in the checkpoint, {} in the state",
+                                                                  text_of(*stored), leaf.value.kind())));
     }
     // Nothing in particular is asked for: the whole tensor, then.
     if (!wants_tensor) leaf.value = at::empty(stored->size, at::TensorOptions(detail::to_torch(stored->dtype)));
@@ -197,11 +201,13 @@ class Loader {
     return fmt::format("{}{}", names_of(entry.dtype).text, to_string(entry.size));
   }
 
-  void plan_tensor(const Checkpointable& tensor, const format::MetadataEntry& entry, const format::TensorEntry& stored) {
+  void plan_tensor(const Checkpointable& tensor, const format::MetadataEntry& entry,
+                   const format::TensorEntry& stored) {
     const auto wanted = tensor.chunk_list();
     if (!wanted.empty() && tensor.global_size() != stored.size) {
-      detail::throw_value_error(ErrorText(kOperation, fmt::format("size {} in the checkpoint, {} in the state",
-                                                                  to_string(stored.size), to_string(tensor.global_size()))));
+      detail::throw_value_error(
+          ErrorText(kOperation, fmt::format("size {} in the checkpoint, {} in the state", to_string(stored.size),
+                                            to_string(tensor.global_size()))));
     }
     for (const ChunkMetadata& chunk : wanted) {
       const Box box = chunk.box();
@@ -226,8 +232,9 @@ class Loader {
     auto fault = find_tiling_fault(parts, wanted.size);
     if (!fault) return;
     for (size_t d = 0; d < wanted.offset.size(); ++d) fault->box.offset[d] += wanted.offset[d];
-    const char* problem = fault->kind == TilingFault::Kind::hole ? "the checkpoint has no data for the part"
-                                                                 : "the checkpoint has two chunks that overlap in the part";
+    const char* problem = fault->kind == TilingFault::Kind::hole
+                              ? "the checkpoint has no data for the part"
+                              : "the checkpoint has two chunks that overlap in the part";
     detail::throw_value_error(ErrorText(kOperation, fmt::format("{} {}", problem, to_string(fault->box))));
   }
 
@@ -297,7 +304,10 @@ StateDict load_state_dict(const std::string& path, const std::vector<std::string
     for (const format::MetadataEntry& entry : loader.metadata().entries) {
       if (!is_wanted(entry.name, names)) continue;
       const auto found = paths.find(entry.name);
-      leaves.push_back({entry.name, found != paths.end() ? StatePath(found->second->begin(), found->second->end()) : StatePath{entry.name}, {}});
+      leaves.push_back(
+          {entry.name,
+           found != paths.end() ? StatePath(found->second->begin(), found->second->end()) : StatePath{entry.name},
+           {}});
     }
     loader.plan(std::move(leaves));
     loader.read();

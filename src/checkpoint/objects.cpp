@@ -162,7 +162,8 @@ at::Tensor tensor_from(const format::TensorRef& ref, std::span<const std::byte> 
   at::Tensor tensor = at::empty(ref.sizes, at::TensorOptions(to_torch(ref.dtype)));
   if (tensor.numel() == 0) return tensor;
   // from_blob wants memory that may be written; it is only read.
-  auto* first = const_cast<std::byte*>(record.data()) + ref.offset * size_of(ref.dtype);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  auto* first = const_cast<std::byte*>(record.data()) +
+                ref.offset * size_of(ref.dtype);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
   tensor.copy_(at::from_blob(first, ref.sizes, ref.strides, tensor.options()));
   return tensor;
 }

@@ -38,13 +38,14 @@ class Crc {
   void check(const std::string& reader) const {
     if (!wanted_ || sum_ == *chunk_.crc) return;
     const int64_t bytes = numel(chunk_.sizes) * size_of(chunk_.dtype);
-    throw std::runtime_error(ErrorText("load", "a file is damaged: its bytes are not those that were saved")
-                                 .fact("file", chunk_.file->path())
-                                 .fact("bytes", fmt::format("{} to {}", chunk_.offset, chunk_.offset + bytes))
-                                 .fact("CRC saved", fmt::format("{:08x}", *chunk_.crc))
-                                 .fact("CRC found", fmt::format("{:08x}", sum_))
-                                 .fact("reading", reader)
-                                 .help("another checkpoint, or LoadOptions{.verify = false} to take the bytes as they are"));
+    throw std::runtime_error(
+        ErrorText("load", "a file is damaged: its bytes are not those that were saved")
+            .fact("file", chunk_.file->path())
+            .fact("bytes", fmt::format("{} to {}", chunk_.offset, chunk_.offset + bytes))
+            .fact("CRC saved", fmt::format("{:08x}", *chunk_.crc))
+            .fact("CRC found", fmt::format("{:08x}", sum_))
+            .fact("reading", reader)
+            .help("another checkpoint, or LoadOptions{.verify = false} to take the bytes as they are"));
   }
 
  private:
@@ -67,7 +68,8 @@ class BoxReader {
 
   void read(const Dims& sizes, const at::Tensor& into) {
     if (numel(sizes) == 0) return;
-    const bool plain = into.is_cpu() && into.scalar_type() == to_torch(chunk_.dtype) && !into.is_conj() && !into.is_neg();
+    const bool plain =
+        into.is_cpu() && into.scalar_type() == to_torch(chunk_.dtype) && !into.is_conj() && !into.is_neg();
     const Dims strides = into.strides().vec();
     if (plain && crc_.wanted() && into.is_contiguous()) {
       read_summed(numel(sizes) * size_, static_cast<std::byte*>(into.data_ptr()));
@@ -141,7 +143,8 @@ class BoxReader {
     }
   }
 
-  // The stretch of the file from the first element to the last is read, piece by piece of the dim with the longest stride.
+  // The stretch of the file from the first element to the last is read, piece by piece of the dim with the longest
+  // stride.
   void read_staged(int64_t first, const Dims& sizes, const at::Tensor& into) {
     int64_t stretch = 1;
     size_t longest = 0;
@@ -178,7 +181,8 @@ class BoxReader {
 
 }  // namespace
 
-void read_box(const StoredElements& chunk, const Box& part, const at::Tensor& into, bool verify, const std::string& reader) {
+void read_box(const StoredElements& chunk, const Box& part, const at::Tensor& into, bool verify,
+              const std::string& reader) {
   BoxReader(chunk, part, verify, reader).read(part.size, into);
 }
 

@@ -22,8 +22,10 @@ struct StoredElements {
   std::optional<uint32_t> crc = {};  // of all of them as they lie in the file, where that is known
 };
 
-/// Fills `into`, a tensor of part.size, with these elements of the chunk, converted to its dtype: straight into its memory where that
-/// can be, else through at most 16 MiB beside it. Where the file has no digests and all of the chunk is read, its CRC is compared.
-void read_box(const StoredElements& chunk, const Box& part, const at::Tensor& into, bool verify, const std::string& reader);
+/// Fills `into`, a tensor of part.size, with these elements of the chunk, converted to its dtype: straight into its
+/// memory where that can be, else through at most 16 MiB beside it. Where the file has no digests and all of the chunk
+/// is read, its CRC is compared.
+void read_box(const StoredElements& chunk, const Box& part, const at::Tensor& into, bool verify,
+              const std::string& reader);
 
 }  // namespace sherd::detail

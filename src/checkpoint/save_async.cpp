@@ -22,7 +22,8 @@ struct SaveFuture::State {
 
 SaveResult SaveFuture::wait() {
   if (!state_) {
-    detail::throw_state_error(ErrorText("SaveFuture::wait", "no save belongs to it").help("the future that save_async returned"));
+    detail::throw_state_error(
+        ErrorText("SaveFuture::wait", "no save belongs to it").help("the future that save_async returned"));
   }
   state_->seen = true;
   state_->task->wait();

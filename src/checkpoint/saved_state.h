@@ -61,14 +61,16 @@ struct AgreedState {
   std::vector<int64_t> bytes;  // of tensors' elements, per rank
 };
 
-/// What all ranks save, and who writes it. The ranks compare a digest of what they have; where all have the same and know it, that
-/// is all. `first_words` is said along with it, and all answers are returned; where it throws on any rank, it throws on all.
-/// Throws c10::ValueError on all ranks where the parts of a tensor overlap, leave a hole or do not fit together.
+/// What all ranks save, and who writes it. The ranks compare a digest of what they have; where all have the same and
+/// know it, that is all. `first_words` is said along with it, and all answers are returned; where it throws on any
+/// rank, it throws on all. Throws c10::ValueError on all ranks where the parts of a tensor overlap, leave a hole or do
+/// not fit together.
 struct Agreement {
   std::shared_ptr<const AgreedState> state;
   std::vector<std::string> words;
 };
-Agreement agree_on_state(const char* operation, const Group& group, const std::function<std::vector<SavedLeaf>()>& get_leaves,
+Agreement agree_on_state(const char* operation, const Group& group,
+                         const std::function<std::vector<SavedLeaf>()>& get_leaves,
                          const std::function<std::string()>& first_words, std::vector<SavedLeaf>& leaves);
 
 }  // namespace sherd::detail

@@ -39,7 +39,8 @@ std::string object_bytes(const StateValue& value) {
   const format::Value pickled = to_pickle(kOperation, value, tensors);
   std::vector<format::StorageBytes> storages;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    storages.push_back({fmt::to_string(i), {static_cast<const std::byte*>(tensors[i].const_data_ptr()), tensors[i].nbytes()}});
+    storages.push_back(
+        {fmt::to_string(i), {static_cast<const std::byte*>(tensors[i].const_data_ptr()), tensors[i].nbytes()}});
   }
   std::string bytes;
   format::write_archive(pickled, storages, [&](std::span<const std::byte> part) {
@@ -248,7 +249,8 @@ format::Metadata Saver::metadata(const std::vector<Report>& reports) const {
   }
   for (size_t place = 0; place < reports.size(); ++place) {
     for (const Report::Object& object : reports[place].objects) {
-      std::get<format::BytesEntry>(metadata.entries[object.leaf].content).place = {files[place], -1, object.offset, object.length};
+      std::get<format::BytesEntry>(metadata.entries[object.leaf].content).place = {files[place], -1, object.offset,
+                                                                                   object.length};
     }
   }
   return metadata;

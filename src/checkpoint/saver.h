@@ -20,12 +20,13 @@ class Saver {
  public:
   Saver(const Group& group, std::string path, SaveOptions options);
 
-  /// Agrees with the other ranks on who writes what, and opens the draft. Throws on every rank or on none, also where `check` does.
+  /// Agrees with the other ranks on who writes what, and opens the draft. Throws on every rank or on none, also where
+  /// `check` does.
   void plan(const StateDict& state, const std::function<void()>& check = {});
   /// Copies what this rank is to write into `memory`, which is made larger where it is too small.
   void snapshot(at::Tensor& memory);
-  /// Writes it, and puts the checkpoint in its place. `group` has the same ranks as the one that planned. Throws on every rank or on
-  /// none; a save that failed leaves no draft.
+  /// Writes it, and puts the checkpoint in its place. `group` has the same ranks as the one that planned. Throws on
+  /// every rank or on none; a save that failed leaves no draft.
   SaveResult write(const Group& group);
 
   CheckpointProgress progress() const { return {done_.load(), total_.load()}; }

@@ -1,10 +1,10 @@
 #include "checkpoint/tell_all.h"
 
+#include <c10/util/Exception.h>
+
 #include <stdexcept>
 
 #include "comm/answers.h"
-#include <c10/util/Exception.h>
-
 #include "comm/errors.h"
 
 namespace sherd::detail {
@@ -22,7 +22,7 @@ std::string alone(const std::function<std::string()>& say) {
   } catch (const std::invalid_argument& error) {
     throw_value_error_text(error.what());
   } catch (const std::exception& error) {
-    throw c10::Error(error.what(), "");
+    throw c10::Error(error.what(), nullptr);
   }
 }
 

@@ -4,7 +4,8 @@
 
 namespace sherd::detail {
 
-void for_each_part(const at::Tensor& tensor, int64_t limit, const std::function<void(std::span<const std::byte>)>& use) {
+void for_each_part(const at::Tensor& tensor, int64_t limit,
+                   const std::function<void(std::span<const std::byte>)>& use) {
   const auto bytes = static_cast<int64_t>(tensor.nbytes());
   if (bytes == 0) return;
   const bool as_it_is = tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();

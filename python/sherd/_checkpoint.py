@@ -1,0 +1,139 @@
+"""Checkpoints: any mesh to any mesh, in PyTorch's files."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from . import _C
+from ._world import init
+
+
+class OpaqueObject:
+    """A Python object of a checkpoint that torch would have to run code for to make. `load()` does so, where the files are
+    trusted; saved again, it is written back as it was.
+    """
+
+    def __init__(self, archive: bytes) -> None:
+        self.archive = archive
+
+    def load(self) -> Any:
+        return torch.load(io.BytesIO(self.archive), weights_only=False)
+
+    def __repr__(self) -> str:
+        return f"OpaqueObject({len(self.archive)} bytes)"
+
+
+def save(
+    state_dict: dict[Any, Any],
+    path: str | os.PathLike[str],
+    *,
+    group: _C.Group | None = None,
+    overwrite: bool = True,
+    base: str | os.PathLike[str] = "",
+) -> _C.SaveResult:
+    """Writes one checkpoint together with the other ranks: nested dicts and lists of tensors (plain, DTensors, ShardedTensors,
+    LocalShardsWrappers), numbers, texts and other values, and objects that have `state_dict` and `load_state_dict`.
+    `torch.distributed.checkpoint.load` reads it. With `base`, blocks that another checkpoint has are not written again; such a
+    one needs its base, and only sherd reads it.
+
+    >>> import tempfile, torch, sherd
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = sherd.save({"w": torch.arange(4.0), "step": 7}, f"{folder}/ck")
+    ...     state = {"w": torch.zeros(4), "step": 0}
+    ...     _ = sherd.load(state, f"{folder}/ck")
+    >>> state
+    {'w': tensor([0., 1., 2., 3.]), 'step': 7}
+    """
+    return _C.save(init(), _states_of(state_dict), os.fspath(path), group, overwrite, os.fspath(base), _pickled)
+
+
+def save_async(
+    state_dict: dict[Any, Any],
+    path: str | os.PathLike[str],
+    *,
+    group: _C.Group | None = None,
+    overwrite: bool = True,
+    base: str | os.PathLike[str] = "",
+) -> _C.SaveFuture:
+    """The same in the background. Returns when a copy of the state is made; `wait()` of what it returns tells how it ended, or the
+    next call does. Where the last one is not over, waits for it first.
+    """
+    return _C.save_async(init(), _states_of(state_dict), os.fspath(path), group, overwrite, os.fspath(base), _pickled)
+
+
+def load(
+    state_dict: dict[Any, Any],
+    path: str | os.PathLike[str],
+    *,
+    group: _C.Group | None = None,
+    strict: bool = True,
+    verify: bool = True,
+) -> _C.LoadResult:
+    """Fills the state from a checkpoint, whatever mesh it was saved on: tensors in place, other values replaced. Keys that the
+    checkpoint lacks are an error unless `strict` is off. With `verify`, digests are compared of everything that is read.
+    """
+    states = _states_of(state_dict)
+    loaded, result = _C.load(init(), states, os.fspath(path), group, strict, verify, _pickled, _unpickled)
+    for key, value in state_dict.items():
+        if _is_stateful(value):
+            value.load_state_dict(_put_back(states[key], loaded[key]))
+        else:
+            state_dict[key] = _put_back(value, loaded[key])
+    return result
+
+
+def load_state_dict(
+    path: str | os.PathLike[str], names: Sequence[str] = (), *, verify: bool = True
+) -> dict[Any, Any]:
+    """The whole checkpoint, or the keys in `names` and what is below them: plain tensors on the CPU. Each rank reads for itself.
+
+    >>> import tempfile, torch, sherd
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = sherd.save({"model": {"w": torch.ones(2), "b": torch.zeros(1)}, "step": 7}, f"{folder}/ck")
+    ...     sherd.load_state_dict(f"{folder}/ck", ["model.w", "step"])
+    {'model': {'w': tensor([1., 1.])}, 'step': 7}
+    """
+    return _C.load_state_dict(os.fspath(path), list(names), verify, _unpickled)
+
+
+def _is_stateful(value: Any) -> bool:
+    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+
+
+def _states_of(state_dict: dict[Any, Any]) -> dict[Any, Any]:
+    return {key: value.state_dict() if _is_stateful(value) else value for key, value in state_dict.items()}
+
+
+def _put_back(value: Any, loaded: Any) -> Any:
+    """`loaded` in the containers that `value` has: whoever holds one of them sees the change."""
+    if isinstance(value, torch.Tensor) and isinstance(loaded, torch.Tensor):
+        return value  # filled in place
+    if isinstance(value, dict) and isinstance(loaded, dict):
+        for key, item in loaded.items():
+            value[key] = _put_back(value.get(key), item)
+        return value
+    if isinstance(value, list) and isinstance(loaded, list) and len(value) == len(loaded):
+        value[:] = [_put_back(old, new) for old, new in zip(value, loaded, strict=True)]
+        return value
+    return loaded
+
+
+def _pickled(value: Any) -> bytes:
+    if isinstance(value, OpaqueObject):
+        return value.archive
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def _unpickled(archive: bytes) -> Any:
+    try:
+        return torch.load(io.BytesIO(archive), weights_only=True)
+    except pickle.UnpicklingError:
+        return OpaqueObject(archive)

@@ -1,0 +1,240 @@
+// What was saved on any ranks in any layout is what any other ranks load in any other layout.
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+
+#include "property/random_state.h"
+#include "sherd/sherd.h"
+
+namespace sherd::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CheckpointTest : public ::testing::Test {
+ protected:
+  CheckpointTest() : folder_(fs::path(::testing::TempDir()) / ("checkpoint-" + std::to_string(::getpid()))) {
+    fs::create_directories(folder_);
+  }
+  ~CheckpointTest() override { fs::remove_all(folder_); }
+  std::string path(const std::string& name = "ck") const { return (folder_ / name).string(); }
+
+ private:
+  fs::path folder_;
+};
+
+const std::vector<c10::ScalarType> kDtypes = {
+    torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16, torch::kLong, torch::kInt, torch::kShort, torch::kChar,
+    torch::kByte,  torch::kBool,   torch::kComplexFloat, torch::kComplexDouble, torch::kFloat8_e4m3fn, torch::kFloat8_e5m2};
+
+std::vector<DrawnTensor> draw_tensors(uint32_t seed, size_t count) {
+  std::mt19937 random(seed);
+  const auto below = [&](int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(random); };
+  std::vector<DrawnTensor> tensors;
+  for (size_t i = 0; i < count; ++i) {
+    DrawnTensor tensor{{}, kDtypes[static_cast<size_t>(below(static_cast<int64_t>(kDtypes.size())))], below(1000)};
+    for (int64_t d = below(4); d > 0; --d) tensor.size.push_back(below(9));
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+StateDict make_state(const std::vector<DrawnTensor>& tensors, uint32_t seed, const World& world, bool filled) {
+  StateMaker maker(seed, world);
+  StateDict model;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor whole = tensors[i].whole();
+    // ShardedTensors move data, which 8-bit floats refuse in some operators: those go as DTensors or plain.
+    model["t" + std::to_string(i)] = maker.make(filled ? whole : torch::zeros_like(whole));
+  }
+  return {{"model", model}, {"step", filled ? 1000 : 0}, {"names", StateList{"a", "b"}}};
+}
+
+void expect_filled(const StateDict& state, const std::vector<DrawnTensor>& tensors, const std::string& where) {
+  const StateDict& model = *state.at("model").dict();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    EXPECT_TRUE(holds(*model.at("t" + std::to_string(i)).tensor(), tensors[i].whole()))
+        << where << ", tensor " << i << " of size " << to_string(tensors[i].size) << " and "
+        << c10::toString(tensors[i].dtype);
+  }
+  EXPECT_EQ(*state.at("step").integer(), 1000) << where;
+}
+
+TEST_F(CheckpointTest, AnyMeshToAnyMesh) {
+  const std::vector<int> sizes = {1, 2, 3, 4, 6};
+  for (uint32_t seed = 0; seed < 30; ++seed) {
+    const auto tensors = draw_tensors(seed, 12);
+    const int from = sizes[seed % sizes.size()];
+    const int to = sizes[(seed / sizes.size()) % sizes.size()];
+    const std::string where = fmt::format("seed {}, {} ranks to {}", seed, from, to);
+    spawn(from, [&](World& world) { save(make_state(tensors, seed, world, true), path()); });
+    spawn(to, [&](World& world) {
+      StateDict state = make_state(tensors, seed + 1000, world, false);
+      const LoadResult result = load(state, path());
+      EXPECT_TRUE(result.missing.empty() && result.unexpected.empty()) << where;
+      expect_filled(state, tensors, where);
+    });
+  }
+}
+
+TEST_F(CheckpointTest, AnyMeshToNone) {
+  const auto tensors = draw_tensors(77, 20);
+  spawn(4, [&](World& world) { save(make_state(tensors, 5, world, true), path()); });
+  const StateDict state = load_state_dict(path());
+  expect_filled(state, tensors, "load_state_dict");
+  const StateDict some = load_state_dict(path(), {"model.t3", "step"});
+  EXPECT_EQ(some.size(), 2U);
+  EXPECT_EQ(some.at("model").dict()->size(), 1U);
+}
+
+TEST_F(CheckpointTest, InTheBackgroundWithWhatWasThereThen) {
+  const auto tensors = draw_tensors(3, 12);
+  spawn(3, [&](World& world) {
+    StateDict state = make_state(tensors, 9, world, true);
+    SaveFuture future = save_async(state, path());
+    for (auto& [key, value] : *state.at("model").dict()) value.tensor()->zero_();
+    const SaveResult result = future.wait();
+    EXPECT_TRUE(future.ready());
+    EXPECT_GT(result.bytes, 0);
+    StateDict other = make_state(tensors, 10, world, false);
+    load(other, path());
+    expect_filled(other, tensors, "async");
+  });
+}
+
+TEST_F(CheckpointTest, OnABaseOnlyWhatChanged) {
+  const auto large = [](double value) { return torch::full({1 << 20}, value, torch::kFloat); };
+  spawn(2, [&](World&) {
+    const auto mesh = init_device_mesh("cpu", {2});
+    const auto a = distribute_tensor(large(1), mesh, {Shard(0)});
+    const auto b = distribute_tensor(torch::randn({1 << 20}), mesh, {Shard(0)});
+    const StateDict state{{"a", a}, {"b", b}};
+    const SaveResult first = save(state, path("one"));
+    a.mul_(2);
+    const SaveResult second = save(state, path("two"), {.base = path("one")});
+    EXPECT_LT(second.bytes, first.bytes * 3 / 4);
+    EXPECT_GT(second.bytes_in_base, 0);
+    const SaveResult third = save(state, path("three"), {.base = path("two")});
+    EXPECT_LT(third.bytes, first.bytes / 10);
+    StateDict loaded{{"a", torch::zeros({1 << 20})}, {"b", torch::zeros({1 << 20})}};
+    load(loaded, path("three"));
+    EXPECT_TRUE(loaded.at("a").tensor()->equal(large(2)));
+    EXPECT_TRUE(loaded.at("b").tensor()->equal(full_tensor(b)));
+    // Without a base it stands alone again.
+    save(loaded, path("four"));
+    barrier(current_world().group());
+    if (current_world().rank() == 0) {
+      for (const char* name : {"one", "two", "three"}) fs::remove_all(path(name));
+    }
+    barrier(current_world().group());
+    StateDict again{{"a", torch::zeros({1 << 20})}, {"b", torch::zeros({1 << 20})}};
+    load(again, path("four"));
+    EXPECT_TRUE(again.at("a").tensor()->equal(large(2)));
+  });
+}
+
+TEST_F(CheckpointTest, RanksWithKeysOfTheirOwn) {
+  spawn(4, [&](World& world) {
+    const int64_t stage = world.rank() / 2;
+    const auto mesh = init_device_mesh("cpu", {2, 2}, {"stage", "tp"})["tp"];
+    const auto value = torch::arange(10.) + static_cast<double>(stage);
+    StateDict state{{"stage" + std::to_string(stage), distribute_tensor(value, mesh, {Shard(0)}, {.source = std::nullopt})},
+                    {"rank" + std::to_string(world.rank()), world.rank()},
+                    {"shared", torch::arange(3)}};
+    save(state, path());
+    const StateDict all = load_state_dict(path());
+    EXPECT_EQ(all.size(), 7U);
+    EXPECT_TRUE(all.at("stage1").tensor()->equal(torch::arange(10.) + 1));
+    EXPECT_EQ(*all.at("rank3").integer(), 3);
+  });
+}
+
+TEST_F(CheckpointTest, EveryDtypeFromEveryOther) {
+  const auto whole = torch::arange(40).remainder(7).view({5, 8});
+  for (const auto from : {torch::kFloat, torch::kDouble, torch::kBFloat16, torch::kInt, torch::kByte}) {
+    spawn(2, [&](World&) {
+      const auto mesh = init_device_mesh("cpu", {2});
+      save({{"x", distribute_tensor(whole.to(from), mesh, {Shard(0)}, {.source = std::nullopt})}}, path());
+      for (const auto to : {torch::kFloat, torch::kDouble, torch::kHalf, torch::kLong}) {
+        StateDict state{{"x", distribute_tensor(torch::zeros({5, 8}, to), mesh, {Shard(1)}, {.source = std::nullopt})}};
+        load(state, path());
+        EXPECT_TRUE(holds(*state.at("x").tensor(), whole.to(to))) << c10::toString(from) << " to " << c10::toString(to);
+      }
+    });
+  }
+}
+
+TEST_F(CheckpointTest, ViewsOnEitherSide) {
+  const auto whole = torch::arange(3 * 5 * 7 * 2, torch::kFloat).view({3, 5, 7, 2});
+  save({{"x", whole.permute({2, 0, 3, 1})}}, path());
+  auto memory = torch::zeros({2, 14, 6, 5});
+  StateDict state{{"x", memory.narrow(1, 3, 7).narrow(2, 2, 3).permute({1, 2, 0, 3})}};
+  load(state, path());
+  EXPECT_TRUE(state.at("x").tensor()->equal(whole.permute({2, 0, 3, 1})));
+  EXPECT_EQ(memory.sum().item<double>(), whole.sum().item<double>());  // nothing beside it was written
+}
+
+TEST_F(CheckpointTest, ValuesKeepTheirKinds) {
+  const StateDict state{{"none", StateValue()},
+                        {"yes", true},
+                        {"number", int64_t{1} << 40},
+                        {"real", 0.5},
+                        {"text", "größe"},
+                        {"bytes", StateBytes{std::string("a\0b", 3)}},
+                        {"list", StateList{1, "two", 3.0}},
+                        {"tuple", StateTuple{{1, StateTuple{{2}}, torch::arange(3)}}},
+                        {"empty", StateDict()},
+                        {"numbered", StateDict{{5, "five"}, {7, StateDict{{-1, 0}}}}},
+                        {"scalar", torch::tensor(2.5)}};
+  save(state, path());
+  StateDict loaded{{"none", 1},     {"yes", false},          {"number", 0},          {"real", 0.0},
+                   {"text", ""},    {"bytes", StateBytes{}}, {"list", StateValue()}, {"tuple", StateValue()},
+                   {"empty", StateDict()}, {"numbered", StateDict{{5, ""}, {7, StateDict{{-1, 1}}}}}, {"scalar", torch::tensor(0.0)}};
+  load(loaded, path());
+  EXPECT_TRUE(loaded.at("none").is_none());
+  EXPECT_TRUE(*loaded.at("yes").boolean());
+  EXPECT_EQ(*loaded.at("number").integer(), int64_t{1} << 40);
+  EXPECT_EQ(*loaded.at("real").number(), 0.5);
+  EXPECT_EQ(*loaded.at("text").text(), "größe");
+  EXPECT_EQ(std::get<StateBytes>(loaded.at("bytes").content()).data, std::string("a\0b", 3));
+  EXPECT_EQ(loaded.at("list").list()->size(), 3U);
+  const StateTuple* tuple = loaded.at("tuple").tuple();
+  ASSERT_NE(tuple, nullptr);
+  EXPECT_EQ(*tuple->items[1].tuple()->items[0].integer(), 2);
+  EXPECT_TRUE(tuple->items[2].tensor()->equal(torch::arange(3)));
+  EXPECT_EQ(*loaded.at("numbered").dict()->at(5).text(), "five");
+  EXPECT_EQ(*loaded.at("numbered").dict()->at(7).dict()->at(-1).integer(), 0);
+  EXPECT_EQ(loaded.at("scalar").tensor()->item<double>(), 2.5);
+}
+
+TEST_F(CheckpointTest, InMemory) {
+  const auto storage = memory_storage();
+  const auto tensors = draw_tensors(11, 12);
+  spawn(4, [&](World& world) { save(make_state(tensors, 1, world, true), "ck", {.storage = storage}); });
+  spawn(3, [&](World& world) {
+    StateDict state = make_state(tensors, 2, world, false);
+    load(state, "ck", {.storage = storage});
+    expect_filled(state, tensors, "memory");
+  });
+}
+
+TEST_F(CheckpointTest, EachElementIsWrittenOnceAndTheWorkIsShared) {
+  spawn(4, [&](World& world) {
+    const auto mesh = init_device_mesh("cpu", {2, 2});
+    StateDict state;
+    for (int i = 0; i < 8; ++i) {
+      state["replicated" + std::to_string(i)] = distribute_tensor(torch::ones({1 << 14}), mesh, {Replicate(), Replicate()});
+      state["plain" + std::to_string(i)] = torch::ones({1 << 14});
+    }
+    const SaveResult result = save(state, path());
+    const int64_t data = 16 * (1 << 16);
+    EXPECT_GE(result.bytes, data);
+    EXPECT_LT(result.bytes, data * 11 / 10);
+    EXPECT_LT(result.bytes_of_rank, data / 4 * 11 / 10) << world.rank();
+  });
+}
+
+}  // namespace
+}  // namespace sherd::testing
