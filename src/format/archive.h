@@ -50,9 +50,9 @@ struct Archive {
   const Record* find(std::string_view name) const;
 };
 
-/// The directory of an archive. Everything that is read is bounded by the source's size: entries outside of it, overlapping
-/// or compressed ones, counts that do not fit, names that occur twice, local headers that say something else than the
-/// directory, a missing "version" are refused. Throws std::invalid_argument; `name` begins the facts.
+/// The directory of an archive. Everything that is read is bounded by the source's size: entries outside of it,
+/// overlapping or compressed ones, counts that do not fit, names that occur twice, local headers that say something
+/// else than the directory, a missing "version" are refused. Throws std::invalid_argument; `name` begins the facts.
 Archive read_archive(const ByteSource& source, std::string_view name);
 /// A record's bytes, its CRC checked.
 std::string read_record(const ByteSource& source, const Record& record, std::string_view name);

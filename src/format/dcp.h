@@ -69,12 +69,13 @@ struct Metadata {
   std::string save_id;
   std::string version = "1.0.0";
 
-  int32_t file_number(const std::string& name);  // adds it where it is new; looks at the last ones first
+  int32_t file_number(const std::string& name);            // adds it where it is new; looks at the last ones first
   const MetadataEntry* find(std::string_view name) const;  // linear
 };
 
-/// Throws std::invalid_argument for everything that is not a Metadata of the classes in docs/format.md, naming what was found;
-/// also for chunks outside of their tensor, negative sizes, a chunk stored twice, files outside of the folder ("../x").
+/// Throws std::invalid_argument for everything that is not a Metadata of the classes in docs/format.md, naming what was
+/// found; also for chunks outside of their tensor, negative sizes, a chunk stored twice, files outside of the folder
+/// ("../x").
 Metadata decode_metadata(std::span<const std::byte> bytes, std::string_view source);
 
 /// The file's bytes in pieces of about 1 MiB: a pickle of protocol 4 that torch.distributed.checkpoint reads.

@@ -1,6 +1,6 @@
 #pragma once
-// sherd.manifest: a length and digests for every file of a checkpoint, beside files that PyTorch reads and this one, which it
-// ignores. With a base, also where blocks lie that were not written again.
+// sherd.manifest: a length and digests for every file of a checkpoint, beside files that PyTorch reads and this one,
+// which it ignores. With a base, also where blocks lie that were not written again.
 
 #include <array>
 #include <cstddef>
@@ -28,7 +28,7 @@ std::string to_string(const Digest& digest);  // 32 hexadecimal digits
 /// Where a block's bytes are: file `file` of checkpoint `base` (0 this one, else bases[base - 1]), at `offset` there.
 struct BlockPlace {
   int32_t base = 0;
-  int32_t file = 0;     // a place in stored_files
+  int32_t file = 0;  // a place in stored_files
   int64_t offset = 0;
   bool operator==(const BlockPlace&) const = default;
 };

@@ -13,20 +13,20 @@
 namespace sherd::format {
 
 struct UnpickleOptions {
-  std::string_view operation = "unpickle";   // begins every error
-  std::string_view source = "the pickle";    // the file or record, for errors
-  /// Whether a global may stand in the pickle; one that may not is refused by its name. Nothing: every one, as an Object or
-  /// Global that is never called.
+  std::string_view operation = "unpickle";  // begins every error
+  std::string_view source = "the pickle";   // the file or record, for errors
+  /// Whether a global may stand in the pickle; one that may not is refused by its name. Nothing: every one, as an
+  /// Object or Global that is never called.
   std::function<bool(const Global&)> allowed = {};
   int64_t max_depth = 1000;
   /// Values alive at once; a pickle of n bytes never makes more than n.
   int64_t max_values = int64_t{1} << 32;
 };
 
-/// The value of a pickle of protocol 0 to 5. torch's persistent ids of storages and the calls that rebuild tensors become
-/// TensorRefs; OrderedDict, set, frozenset, torch.Size (a Tuple), complex and bytearray become what they are. Throws
-/// std::invalid_argument naming the opcode and its place for everything else: unknown opcodes, an empty stack, counts beyond
-/// the input, extension registries, references into nowhere, cycles, what lies behind STOP.
+/// The value of a pickle of protocol 0 to 5. torch's persistent ids of storages and the calls that rebuild tensors
+/// become TensorRefs; OrderedDict, set, frozenset, torch.Size (a Tuple), complex and bytearray become what they are.
+/// Throws std::invalid_argument naming the opcode and its place for everything else: unknown opcodes, an empty stack,
+/// counts beyond the input, extension registries, references into nowhere, cycles, what lies behind STOP.
 Value unpickle(std::span<const std::byte> bytes, const UnpickleOptions& options = {});
 
 /// Protocol 2, as torch.save writes. `storage_of`: the persistent id's key of a TensorRef is its `storage`.

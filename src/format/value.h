@@ -2,9 +2,14 @@
 // Values as Python's pickles hold them, without Python: numbers, texts, containers, tensors by reference, and whatever
 // else by its name and the bytes it was made of.
 
+#include <complex>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -26,6 +31,7 @@ struct BigInt {
 };
 struct Bytes {
   std::string data;
+  bool array = false;  // a bytearray
   bool operator==(const Bytes&) const = default;
 };
 /// A class or a function, never looked up: "collections", "OrderedDict".
@@ -38,6 +44,7 @@ struct Global {
 using List = std::vector<Value>;
 struct Tuple {
   std::vector<Value> items;
+  bool size = false;  // a torch.Size; equal to the tuple of its numbers, as in Python
 };
 struct Set {
   std::vector<Value> items;
@@ -46,13 +53,20 @@ struct Set {
 struct Dict {
   std::vector<std::pair<Value, Value>> items;  // in the order of the file, keys of any kind
   bool ordered = false;                        // collections.OrderedDict
+  /// What lies beside the items, null where nothing does: {"_metadata": ...} of a module's state_dict().
+  std::shared_ptr<Value> state = {};
+
+  const Value* find(std::string_view key) const;  // linear; null where there is none
 };
 /// What a pickle makes by calling a global or by building an instance of it: never called, only remembered.
 struct Object {
-  Global type;
-  bool called = false;               // REDUCE; otherwise NEWOBJ
+  Global type;          // {"", "persistent_id"} for one that is no tensor's storage: the id is the argument
+  bool called = false;  // REDUCE; otherwise NEWOBJ
   std::vector<Value> arguments;
-  std::shared_ptr<Value> state;      // BUILD; null where there was none
+  Dict keywords = {};                 // NEWOBJ_EX
+  std::shared_ptr<Value> state = {};  // BUILD; null where there was none
+  List appended = {};                 // where the class is a kind of list or set
+  Dict items = {};                    // where it is a kind of dict
 };
 /// A tensor whose bytes are in another record: `storage` names it ("0" is data/0).
 struct TensorRef {
@@ -66,22 +80,34 @@ struct TensorRef {
   std::string device = "cpu";
   bool meta = false;       // no data at all
   bool parameter = false;  // torch.nn.Parameter around it
+  bool operator==(const TensorRef&) const = default;
 };
+
+template <class T, class Variant>
+inline constexpr bool kIsHeld = false;
+template <class T, class... Held>
+inline constexpr bool kIsHeld<T, std::variant<Held...>> = (std::same_as<T, Held> || ...);
 
 /// Copies share their containers.
 class Value {
  public:
-  using Content = std::variant<None, bool, int64_t, BigInt, double, std::string, Bytes, std::shared_ptr<List>,
-                               std::shared_ptr<Tuple>, std::shared_ptr<Set>, std::shared_ptr<Dict>, Global,
-                               std::shared_ptr<Object>, std::shared_ptr<TensorRef>>;
+  using Content =
+      std::variant<None, bool, int64_t, BigInt, double, std::complex<double>, std::string, Bytes, std::shared_ptr<List>,
+                   std::shared_ptr<Tuple>, std::shared_ptr<Set>, std::shared_ptr<Dict>, std::shared_ptr<Global>,
+                   std::shared_ptr<Object>, std::shared_ptr<TensorRef>>;
   Value() = default;
+  /// From any of these, containers by value too; from every kind of number and of text.
   template <class T>
-    requires std::is_constructible_v<Content, T&&>
-  Value(T&& content) : content_(std::forward<T>(content)) {}  // NOLINT(google-explicit-constructor)
+  requires(!std::same_as<std::remove_cvref_t<T>, Value> &&
+           (std::is_arithmetic_v<std::remove_cvref_t<T>> || std::is_convertible_v<T&&, std::string_view> ||
+            kIsHeld<std::shared_ptr<std::remove_cvref_t<T>>, Content> || std::is_constructible_v<Content, T&&>))
+      Value(T&& content)
+      : content_(content_of(std::forward<T>(content))) {}  // NOLINT(google-explicit-constructor)
 
+  /// The content where it is a T (List, not a pointer to one); null otherwise.
   template <class T>
   const T* as() const {
-    if constexpr (requires { std::get_if<T>(&content_); }) {
+    if constexpr (kIsHeld<T, Content>) {
       return std::get_if<T>(&content_);
     } else {
       const auto* pointer = std::get_if<std::shared_ptr<T>>(&content_);
@@ -94,6 +120,24 @@ class Value {
   bool operator==(const Value& other) const;
 
  private:
+  template <class T>
+  static Content content_of(T&& content) {
+    using Plain = std::remove_cvref_t<T>;
+    if constexpr (std::same_as<Plain, bool> || std::same_as<Plain, Content>) {
+      return content;
+    } else if constexpr (std::integral<Plain>) {
+      return static_cast<int64_t>(content);
+    } else if constexpr (std::floating_point<Plain>) {
+      return static_cast<double>(content);
+    } else if constexpr (std::is_convertible_v<T&&, std::string_view>) {
+      return std::string(std::forward<T>(content));
+    } else if constexpr (kIsHeld<std::shared_ptr<Plain>, Content>) {
+      return std::make_shared<Plain>(std::forward<T>(content));
+    } else {
+      return Content(std::forward<T>(content));
+    }
+  }
+
   Content content_ = None{};
 };
 

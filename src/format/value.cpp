@@ -1,0 +1,168 @@
+#include "format/value.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sherd::format {
+namespace {
+
+bool same(const std::shared_ptr<Value>& a, const std::shared_ptr<Value>& b) {
+  return a == b || (a != nullptr && b != nullptr && *a == *b);
+}
+
+bool same(const Tuple& a, const Tuple& b) { return a.items == b.items; }
+bool same(const Set& a, const Set& b) {
+  return a.frozen == b.frozen && a.items.size() == b.items.size() &&
+         std::is_permutation(a.items.begin(), a.items.end(), b.items.begin());
+}
+bool same(const Dict& a, const Dict& b) {
+  return a.ordered == b.ordered && a.items == b.items && same(a.state, b.state);
+}
+bool same(const Object& a, const Object& b) {
+  return a.type == b.type && a.called == b.called && a.arguments == b.arguments && same(a.keywords, b.keywords) &&
+         same(a.state, b.state) && a.appended == b.appended && same(a.items, b.items);
+}
+
+template <class T>
+bool same(const T& a, const T& b) {
+  return a == b;
+}
+
+/// Writes until the limit is reached, so that a value with millions of items costs no more than its beginning.
+class Printer {
+ public:
+  Printer(std::string& text, size_t limit) : text_(text), limit_(limit) {}
+
+  void print(const Value& value) {
+    std::visit([this](const auto& content) { print(content); }, value.content());
+  }
+
+ private:
+  bool full() const { return text_.size() > limit_; }
+
+  void print(const None&) { text_ += "None"; }
+  void print(bool value) { text_ += value ? "True" : "False"; }
+  void print(int64_t value) { text_ += std::to_string(value); }
+  void print(const BigInt& value) { text_ += fmt::format("an int of {} bytes", value.bytes.size()); }
+  void print(double value) {
+    // As Python prints it: 1.0, not 1.
+    const std::string digits = fmt::format("{}", value);
+    text_ += digits;
+    if (digits.find_first_not_of("-0123456789") == std::string::npos) text_ += ".0";
+  }
+  void print(const std::complex<double>& value) { text_ += fmt::format("({}{:+}j)", value.real(), value.imag()); }
+  void print(const std::string& value) { quoted(value, 0xFF); }
+  void print(const Bytes& value) {
+    text_ += value.array ? "bytearray(b" : "b";
+    quoted(value.data, 0x7E);
+    if (value.array) text_ += ")";
+  }
+  void print(const Global& value) { text_ += value.module + "." + value.name; }
+
+  template <class T>
+  void print(const std::shared_ptr<T>& pointer) {
+    if (full()) return;
+    print(*pointer);
+  }
+  void print(const List& list) { items("[", list, "]"); }
+  void print(const Tuple& tuple) {
+    items(tuple.size ? "torch.Size((" : "(", tuple.items, tuple.items.size() == 1 ? ",)" : ")");
+    if (tuple.size) text_ += ")";
+  }
+  void print(const Set& set) {
+    items(set.frozen ? "frozenset({" : "{", set.items, "}");
+    if (set.frozen) text_ += ")";
+  }
+  void print(const Dict& dict) {
+    text_ += dict.ordered ? "OrderedDict({" : "{";
+    for (size_t i = 0; i < dict.items.size() && !full(); ++i) {
+      if (i > 0) text_ += ", ";
+      print(dict.items[i].first);
+      text_ += ": ";
+      print(dict.items[i].second);
+    }
+    text_ += dict.ordered ? "})" : "}";
+  }
+  void print(const Object& object) {
+    print(object.type);
+    items("(", object.arguments, ")");
+    if (object.state != nullptr) {
+      text_ += " with ";
+      print(*object.state);
+    }
+  }
+  void print(const TensorRef& tensor) {
+    text_ += fmt::format("tensor {}{}", names_of(tensor.dtype).text, sherd::to_string(tensor.sizes));
+  }
+
+  void items(std::string_view open, const std::vector<Value>& values, std::string_view close) {
+    text_ += open;
+    for (size_t i = 0; i < values.size() && !full(); ++i) {
+      if (i > 0) text_ += ", ";
+      print(values[i]);
+    }
+    text_ += close;
+  }
+
+  void quoted(std::string_view value, unsigned char highest) {
+    text_ += '\'';
+    for (const char c : value) {
+      if (full()) break;
+      if (c == '\'' || c == '\\') {
+        text_ += '\\';
+        text_ += c;
+      } else if (static_cast<unsigned char>(c) < ' ' || c == '\x7f' || static_cast<unsigned char>(c) > highest) {
+        text_ += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+      } else {
+        text_ += c;
+      }
+    }
+    text_ += '\'';
+  }
+
+  std::string& text_;
+  size_t limit_;
+};
+
+}  // namespace
+
+const Value* Dict::find(std::string_view key) const {
+  for (const auto& [name, value] : items) {
+    const auto* text = name.as<std::string>();
+    if (text != nullptr && *text == key) return &value;
+  }
+  return nullptr;
+}
+
+bool Value::operator==(const Value& other) const {
+  return std::visit(
+      [](const auto& a, const auto& b) {
+        if constexpr (!std::is_same_v<decltype(a), decltype(b)>) {
+          return false;
+        } else if constexpr (requires {
+                               *a;
+                               a.use_count();
+                             }) {
+          return a == b || (a != nullptr && b != nullptr && same(*a, *b));
+        } else {
+          return a == b;
+        }
+      },
+      content_, other.content_);
+}
+
+std::string to_string(const Value& value, size_t limit) {
+  std::string text;
+  Printer(text, limit).print(value);
+  if (text.size() > limit) {
+    text.resize(limit);
+    // Not in the middle of a character.
+    while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0xC0) == 0x80) text.pop_back();
+    if (!text.empty() && static_cast<unsigned char>(text.back()) >= 0xC0) text.pop_back();
+    text += "...";
+  }
+  return text;
+}
+
+}  // namespace sherd::format

@@ -1,0 +1,22 @@
+# The room format.
+
+sherd_test(format_unit LABEL unit LINK core SOURCES
+  unit/format/unpickle_test.cpp)
+
+sherd_test(format_errors LABEL error LINK core SOURCES
+  error/format_pickle_errors_test.cpp)
+
+# Python compares what sherd reads and writes with what it reads and writes itself.
+add_executable(format_probe python/format_probe.cpp)
+set_target_properties(format_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+target_include_directories(format_probe PRIVATE ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(format_probe PRIVATE sherd_flags sherd_core fmt::fmt-header-only)
+
+# sherd_format_test(<name> [<argument>...]): python/<name>.py with the probe
+function(sherd_format_test name)
+  add_test(NAME ${name} COMMAND ${SHERD_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/python/${name}.py $<TARGET_FILE:format_probe>
+                               ${ARGN})
+  set_tests_properties(${name} PROPERTIES LABELS python TIMEOUT 600 ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
+endfunction()
+
+sherd_format_test(test_pickles)
