@@ -93,9 +93,11 @@ class Storage {
 };
 
 struct DiskOptions {
-  /// Files written past the page cache. Nothing: where it wins (large files on a disk that allows it).
+  /// Large writes go past the page cache, which leaves it to others. Nothing: where it is faster; nowhere so far, since
+  /// what goes through the cache is written out while the next bytes are made.
   std::optional<bool> direct = {};
-  /// io_uring; where the kernel or the build lacks it, threads that call pread and pwrite.
+  /// Many small reads by io_uring. Where the kernel or the build lacks it, and for large reads: threads that call
+  /// pread.
   bool io_uring = true;
 };
 

@@ -49,21 +49,10 @@ class DiskStorage final : public Storage {
   void remove(const std::string& path) override {
     const std::string place = clean_path(path);
     // The former ones first, or they would come back in the place of what is removed.
-    for (const BesideName& old : names_beside(posix(), place)) {
-      if (old.what == Beside::old) remove_tree(posix(), beside(place, Beside::old, old.id));
+    for (const BesideName& name : names_beside(posix(), place)) {
+      if (name.what == Beside::old) remove_at_once(place, beside(place, Beside::old, name.id));
     }
-    // A folder leaves in one step, as it came: half of a checkpoint is none.
-    PathKind kind = PathKind::file;
-    if (posix().kind(place, kind) == 0 && kind == PathKind::folder) {
-      static std::atomic<int> count = 0;
-      const std::string leaving = beside(place, Beside::draft, fmt::format("removed-{}-{}", ::getpid(), count++));
-      if (posix().rename(place, leaving) == 0) {
-        sync_folder(posix(), parent_of(place));
-        remove_tree(posix(), leaving);
-        return;
-      }
-    }
-    remove_tree(posix(), place);
+    remove_at_once(place, place);
   }
 
   std::unique_ptr<Draft> draft(const std::string& folder, const std::string& id) override {
@@ -90,6 +79,22 @@ class DiskStorage final : public Storage {
 
  private:
   Posix& posix() const { return *disk_.posix; }
+
+  // What stands for `folder` leaves in one step, as it came: half of a checkpoint is none.
+  void remove_at_once(const std::string& folder, const std::string& place) {
+    static std::atomic<int> count = 0;
+    PathKind kind = PathKind::file;
+    int result = posix().kind(place, kind);
+    if (result < 0 || kind != PathKind::folder) return remove_tree(posix(), place);
+    std::string leaving;
+    do {
+      leaving = beside(folder, Beside::draft, fmt::format("removed-{}-{}", ::getpid(), count++));
+      result = posix().rename(place, leaving);
+    } while (result == -ENOTEMPTY || result == -EEXIST);  // left by an earlier process with this number
+    if (result < 0) throw_io_error("remove", place, result);
+    sync_folder(posix(), parent_of(place));
+    remove_tree(posix(), leaving);
+  }
 
   std::vector<FolderEntry> entries(const std::string& folder) const {
     const std::string place = find_on_disk(posix(), clean_path(folder));

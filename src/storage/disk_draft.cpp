@@ -40,7 +40,7 @@ class DiskDraft final : public Draft {
     sync_folders(posix(), draft_);
     put_in_place();
     sync_folder(posix(), parent_of(folder_));
-    remove_former();
+    clean_up();
   }
 
   void discard() noexcept override {
@@ -57,7 +57,14 @@ class DiskDraft final : public Draft {
     int result = posix().exchange(draft_, folder_);
     if (result == 0) return;
     if (result == -EINVAL || result == -ENOSYS) {
-      result = posix().rename(folder_, old_);
+      PathKind kind = PathKind::file;
+      result = posix().kind(folder_, kind);
+      if (result == 0) {
+        // There is to be one former folder only, or readers would not know which.
+        remove_former();
+        sync_folder(posix(), parent_of(folder_));
+        result = posix().rename(folder_, old_);
+      }
       // The first step must not be lost where the second is not.
       if (result == 0) sync_folder(posix(), parent_of(folder_));
     }
@@ -66,13 +73,18 @@ class DiskDraft final : public Draft {
   }
 
   // The new folder is in place: a failure here is none of the commit, and leaves what drafts() lists.
-  void remove_former() {
+  void clean_up() {
     try {
-      remove_tree(posix(), draft_);
-      for (const BesideName& name : names_beside(posix(), folder_)) {
-        if (name.what == Beside::old) remove_tree(posix(), beside(folder_, Beside::old, name.id));
-      }
+      remove_tree(posix(), draft_);  // after an exchange, what was there before
+      remove_former();
     } catch (const std::runtime_error&) {  // NOLINT(bugprone-empty-catch)
+    }
+  }
+
+  // Nobody looks at them while the folder is there.
+  void remove_former() {
+    for (const BesideName& name : names_beside(posix(), folder_)) {
+      if (name.what == Beside::old) remove_tree(posix(), beside(folder_, Beside::old, name.id));
     }
   }
 

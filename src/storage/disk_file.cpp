@@ -21,9 +21,7 @@ class DiskFile final : public StoredFile {
   int64_t size() const override { return size_; }
 
   void read(std::span<const ReadRequest> requests) const override {
-    const FileToRead from{*disk_.posix, file_.get(), path_};
-    if (disk_.options.io_uring && read_by_io_uring(from, requests)) return;
-    read_by_threads(from, requests);
+    read_requests({*disk_.posix, file_.get(), path_}, requests, disk_.options.io_uring);
   }
 
  private:

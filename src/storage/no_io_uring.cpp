@@ -2,6 +2,6 @@
 
 namespace sherd {
 
-bool read_by_io_uring(const FileToRead& /*from*/, std::span<const ReadRequest> /*requests*/) { return false; }
+bool read_by_io_uring(const FileToRead& /*from*/, std::span<const ReadRequest> /*pieces*/) { return false; }
 
 }  // namespace sherd

@@ -55,6 +55,10 @@ int Posix::truncate(int file, int64_t size) {
   return checked([&] { return ::ftruncate(file, size); });
 }
 
+int Posix::start_writing(int file) {
+  return checked([&] { return ::sync_file_range(file, 0, 0, SYNC_FILE_RANGE_WRITE); });
+}
+
 int Posix::fsync(int file) {
   return checked([&] { return ::fsync(file); });
 }

@@ -33,6 +33,8 @@ class Posix {
   /// Reserves room for [0, size) without changing the size.
   virtual int reserve(int file, int64_t size);
   virtual int truncate(int file, int64_t size);
+  /// Begins to write what is only in the page cache, and does not wait for it.
+  virtual int start_writing(int file);
   virtual int fsync(int file);
 
   /// Of the path itself, not of what a link points to.

@@ -2,25 +2,27 @@
 
 #include <algorithm>
 #include <atomic>
+#include <vector>
 
 #include "storage/in_threads.h"
 #include "storage/io_error.h"
 
 namespace sherd {
+namespace {
 
-std::vector<ReadRequest> cut_requests(std::span<const ReadRequest> requests, size_t most) {
-  std::vector<ReadRequest> pieces;
-  pieces.reserve(requests.size());
-  for (ReadRequest request : requests) {
-    while (!request.into.empty()) {
-      const size_t size = std::min(most, request.into.size());
-      pieces.push_back({request.offset, request.into.first(size)});
-      request.offset += static_cast<int64_t>(size);
-      request.into = request.into.subspan(size);
-    }
+constexpr size_t kPiece = size_t{4} << 20;
+
+// In pieces that threads share.
+void cut(ReadRequest request, std::vector<ReadRequest>& pieces) {
+  while (!request.into.empty()) {
+    const size_t size = std::min(kPiece, request.into.size());
+    pieces.push_back({request.offset, request.into.first(size)});
+    request.offset += static_cast<int64_t>(size);
+    request.into = request.into.subspan(size);
   }
-  return pieces;
 }
+
+}  // namespace
 
 void read_piece(const FileToRead& from, ReadRequest piece) {
   const ByteRange wanted{piece.offset, piece.offset + static_cast<int64_t>(piece.into.size())};
@@ -33,17 +35,26 @@ void read_piece(const FileToRead& from, ReadRequest piece) {
   }
 }
 
-void read_by_threads(const FileToRead& from, std::span<const ReadRequest> requests) {
-  constexpr size_t kPiece = size_t{4} << 20;
+void read_by_threads(const FileToRead& from, std::span<const ReadRequest> pieces) {
   constexpr size_t kPerThread = size_t{2} << 20;  // starting a thread takes as long as copying 100 KiB
-  const std::vector<ReadRequest> pieces = cut_requests(requests, kPiece);
   size_t total = 0;
   for (const ReadRequest& piece : pieces) total += piece.into.size();
-
   std::atomic<size_t> next = 0;
   in_threads(std::min(total / kPerThread, pieces.size()), [&] {
     for (size_t i = next++; i < pieces.size(); i = next++) read_piece(from, pieces[i]);
   });
+}
+
+void read_requests(const FileToRead& from, std::span<const ReadRequest> requests, bool io_uring) {
+  constexpr size_t kSmall = size_t{64} << 10;  // above it, reading ahead keeps a disk busy
+  constexpr size_t kMany = 64;                 // below it, making a ring takes longer than it saves
+  std::vector<ReadRequest> small;
+  std::vector<ReadRequest> large;
+  for (const ReadRequest& request : requests) cut(request, request.into.size() < kSmall ? small : large);
+  if (!io_uring || small.size() < kMany || !read_by_io_uring(from, small)) {
+    large.insert(large.end(), small.begin(), small.end());
+  }
+  read_by_threads(from, large);
 }
 
 }  // namespace sherd

@@ -3,7 +3,6 @@
 
 #include <span>
 #include <string>
-#include <vector>
 
 #include "sherd/storage.h"
 #include "storage/posix.h"
@@ -17,16 +16,16 @@ struct FileToRead {
   const std::string& path;
 };
 
-/// The requests in pieces of at most `most` bytes, without the empty ones.
-std::vector<ReadRequest> cut_requests(std::span<const ReadRequest> requests, size_t most);
-
 /// One range, by as many calls of pread as it takes.
 void read_piece(const FileToRead& from, ReadRequest piece);
 
-/// By threads that call pread; by the calling thread alone where there is little to do.
-void read_by_threads(const FileToRead& from, std::span<const ReadRequest> requests);
+/// All of them. Many small ones by io_uring, where `io_uring` allows it and there is one: a disk that is asked for one
+/// after the other, or by a few threads, is slow at those. Large ones by threads, which copy what is in the page cache
+/// in parallel; by the calling thread alone where there is little to do.
+void read_requests(const FileToRead& from, std::span<const ReadRequest> requests, bool io_uring);
 
-/// By io_uring. False where this build or this kernel does not have it, and nothing was read.
-bool read_by_io_uring(const FileToRead& from, std::span<const ReadRequest> requests);
+void read_by_threads(const FileToRead& from, std::span<const ReadRequest> pieces);
+/// False where this build or this kernel does not have it, and nothing was read.
+bool read_by_io_uring(const FileToRead& from, std::span<const ReadRequest> pieces);
 
 }  // namespace sherd
