@@ -5,7 +5,10 @@
 // `<folder>.old-<id>`, and the draft the folder. Between them readers find the former one by find_on_disk, and the next
 // commit or removal clears it away.
 
+#include <fcntl.h>
+
 #include <cerrno>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -32,6 +35,12 @@ class DiskDraft final : public Draft {
     const std::string path = draft_ + "/" + name;
     if (name.find('/') != std::string::npos) make_folders(posix(), parent_of(path));
     return create_disk_file(disk_, path, size);
+  }
+
+  std::optional<int64_t> size(const std::string& name) const override {
+    const OpenFile file(posix(), posix().open(draft_ + "/" + name, O_RDONLY));
+    const int64_t bytes = file.get() < 0 ? -1 : posix().size(file.get());
+    return bytes < 0 ? std::nullopt : std::optional(bytes);
   }
 
   void commit(const std::string& last) override {

@@ -100,6 +100,14 @@ class MemoryDraft final : public Draft {
                                           });
   }
 
+  std::optional<int64_t> size(const std::string& name) const override {
+    const std::scoped_lock lock(memory_->mutex);
+    const auto draft = memory_->drafts.find(key_);
+    if (draft == memory_->drafts.end()) return std::nullopt;
+    const auto file = draft->second.find(name);
+    return file == draft->second.end() ? std::nullopt : std::optional(static_cast<int64_t>(file->second->size()));
+  }
+
   void commit(const std::string& last) override {
     const std::scoped_lock lock(memory_->mutex);
     const auto draft = memory_->drafts.find(key_);
