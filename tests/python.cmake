@@ -15,6 +15,7 @@ function(sherd_python_test name)
 endfunction()
 
 sherd_python_test(doctests)
+sherd_python_test(test_checkpoint)
 sherd_python_test(test_package)
 sherd_python_test(test_processes)
 sherd_python_test(test_sharded)

@@ -4,6 +4,7 @@
 #include "sherd/blocking.h"
 #include "sherd/box.h"
 #include "sherd/checkpoint.h"
+#include "sherd/checkpoint_manager.h"
 #include "sherd/checkpointable.h"
 #include "sherd/collectives.h"
 #include "sherd/costs.h"

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "checkpoint/dtypes.h"
+#include "checkpoint/load.h"
 #include "checkpoint/stored_checkpoint.h"
 #include "checkpoint/tell_all.h"
 #include "comm/errors.h"
@@ -267,6 +268,20 @@ class Loader {
   LoadResult result_;
 };
 
+// The first rank's complaint, and who else has one; empty where none has.
+std::string told_by(const Group& group, const std::vector<std::string>& answers) {
+  std::vector<size_t> ranks;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    if (!answers[i].empty()) ranks.push_back(i);
+  }
+  if (ranks.empty() || answers.size() == 1) return ranks.empty() ? std::string() : answers.front();
+  ErrorText text(kOperation, fmt::format("{} of {} ranks could not read the checkpoint", ranks.size(), answers.size()));
+  for (size_t i = 0; i < std::min(ranks.size(), kMostShown); ++i) {
+    text.fact(fmt::format("rank {}", group.ranks()[ranks[i]]), answers[ranks[i]]);
+  }
+  return text.help("what the ranks say; no rank went on");
+}
+
 bool is_wanted(const std::string& name, const std::vector<std::string>& names) {
   return names.empty() || std::any_of(names.begin(), names.end(), [&](const std::string& wanted) {
            return name == wanted || (name.starts_with(wanted) && name[wanted.size()] == '.');
@@ -275,20 +290,41 @@ bool is_wanted(const std::string& name, const std::vector<std::string>& names) {
 
 }  // namespace
 
-LoadResult load(StateDict& state, const std::string& path, const LoadOptions& options) {
+std::optional<LoadResult> detail::load_unless_damaged(StateDict& state, const std::string& path, const LoadOptions& options,
+                                                      std::string& damage) {
   const Group group = options.group ? *options.group : current_world().group();
   Loader loader(options, path);
-  detail::tell_all(kOperation, group, [&] {
-    loader.open();
-    loader.plan(flatten_state_dict(state));
-    return std::string();
-  });
-  detail::tell_all(kOperation, group, [&] {
-    loader.read();
-    return std::string();
-  });
+  // What the files lack is a rank's answer; what the state lacks is an error. All ranks see all answers.
+  const auto is_intact = [&](const std::function<void()>& step) {
+    const auto answers = tell_all(kOperation, group, [&]() -> std::string {
+      try {
+        step();
+        return {};
+      } catch (const c10::Error&) {
+        throw;
+      } catch (const std::exception& error) {
+        return error.what();
+      }
+    });
+    damage = told_by(group, answers);
+    return damage.empty();
+  };
+  if (!is_intact([&] {
+        loader.open();
+        loader.plan(flatten_state_dict(state));
+      })) {
+    return std::nullopt;
+  }
+  if (!is_intact([&] { loader.read(); })) return std::nullopt;
   loader.finish(state);
   return std::move(loader).result();
+}
+
+LoadResult load(StateDict& state, const std::string& path, const LoadOptions& options) {
+  std::string damage;
+  auto result = detail::load_unless_damaged(state, path, options, damage);
+  if (!result) throw c10::Error(damage, nullptr);
+  return std::move(*result);
 }
 
 StateDict load_state_dict(const std::string& path, const std::vector<std::string>& names, const LoadOptions& options) {

@@ -1,0 +1,62 @@
+#pragma once
+// Checkpoints of a run in one folder: which are kept, and which one to go on from.
+//
+//   sherd::CheckpointManager checkpoints("runs/gpt", {.keep_last = 3, .keep_every = 1000});
+//   int64_t step = checkpoints.load_latest(state).value_or(0);
+//   ...
+//   checkpoints.save_async(step, state);
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sherd/checkpoint.h"
+
+namespace sherd {
+
+struct CheckpointManagerOptions {
+  /// The newest so many stay; 0: all.
+  int64_t keep_last = 0;
+  /// And those whose step is a multiple of this; 0: no others.
+  int64_t keep_every = 0;
+  /// Each save on the one before it: blocks that did not change are not written again.
+  bool incremental = false;
+  std::optional<Group> group = {};
+  std::shared_ptr<Storage> storage = {};
+};
+
+/// One per rank, made and called by all ranks of the group alike. Checkpoints are the folders `step-<number>`.
+class CheckpointManager {
+ public:
+  explicit CheckpointManager(std::string folder, CheckpointManagerOptions options = {});
+
+  SaveResult save(int64_t step, const StateDict& state);
+  /// Older ones are removed when the next save begins, or by wait(): only then is this one known to be there.
+  SaveFuture save_async(int64_t step, const StateDict& state);
+  /// Returns when no save is under way; throws what the last one threw.
+  void wait();
+
+  /// The steps that are there, ascending, damaged ones among them.
+  std::vector<int64_t> steps() const;
+  std::string path_of(int64_t step) const;
+
+  /// Fills the state from the newest checkpoint that is not damaged, and returns its step; nothing where there is none. Those that
+  /// are skipped are named in warnings(), with what is wrong. A state that does not fit is an error.
+  std::optional<int64_t> load_latest(StateDict& state, const LoadOptions& options = {});
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  void remove_old();
+  std::string base_for(int64_t step) const;
+
+  std::string folder_;
+  CheckpointManagerOptions options_;
+  std::shared_ptr<Storage> storage_;
+  Group group_;
+  SaveFuture last_;
+  std::optional<int64_t> last_step_;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace sherd

@@ -1,0 +1,155 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "checkpoint/base_blocks.h"
+#include "checkpoint/load.h"
+#include "checkpoint/read_file.h"
+#include "checkpoint/tell_all.h"
+#include "comm/errors.h"
+#include "sherd/checkpoint_manager.h"
+#include "sherd/collectives.h"
+#include "sherd/world.h"
+
+namespace sherd {
+namespace {
+
+constexpr std::string_view kStep = "step-";
+
+std::optional<int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kStep)) return std::nullopt;
+  name.remove_prefix(kStep.size());
+  int64_t step = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  if (error != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
+  return step;
+}
+
+// The checkpoints that one builds on; none where it has no manifest that can be read.
+std::vector<std::string> bases_of(const Storage& storage, const std::string& path) {
+  const std::string file = storage.join(path, format::kManifestName);
+  try {
+    if (!storage.exists(file)) return {};
+    const std::string bytes = detail::read_file(storage, file);
+    auto bases = format::decode_manifest(std::as_bytes(std::span(bytes)), file).bases;
+    for (std::string& base : bases) base = detail::base_path(path, base);
+    return bases;
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+}  // namespace
+
+CheckpointManager::CheckpointManager(std::string folder, CheckpointManagerOptions options)
+    : folder_(std::move(folder)),
+      options_(std::move(options)),
+      storage_(options_.storage ? options_.storage : disk_storage()),
+      group_(options_.group ? *options_.group : current_world().group()) {
+  while (folder_.size() > 1 && folder_.back() == '/') folder_.pop_back();
+  if (options_.keep_last < 0 || options_.keep_every < 0) {
+    detail::throw_value_error(ErrorText("CheckpointManager", "a number of checkpoints to keep is negative")
+                                  .fact("keep_last", fmt::to_string(options_.keep_last))
+                                  .fact("keep_every", fmt::to_string(options_.keep_every))
+                                  .help("{.keep_last = 3, .keep_every = 1000}"));
+  }
+}
+
+std::string CheckpointManager::path_of(int64_t step) const {
+  return storage_->join(folder_, fmt::format("{}{}", kStep, step));
+}
+
+std::vector<int64_t> CheckpointManager::steps() const {
+  std::vector<int64_t> steps;
+  for (const std::string& name : storage_->list(folder_)) {
+    if (const auto step = step_of(name)) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+// The same on all ranks: the first one looks, since others may see a folder change while it removes.
+std::string CheckpointManager::base_for(int64_t step) const {
+  if (!options_.incremental) return {};
+  const auto answers = detail::tell_all("CheckpointManager", group_, [&]() -> std::string {
+    if (group_.rank() != 0) return {};
+    const auto there = steps();
+    for (auto at = there.rbegin(); at != there.rend(); ++at) {
+      if (*at < step && storage_->exists(storage_->join(path_of(*at), format::kManifestName))) return path_of(*at);
+    }
+    return {};
+  });
+  return answers.front();
+}
+
+SaveResult CheckpointManager::save(int64_t step, const StateDict& state) {
+  wait();
+  const SaveResult result =
+      sherd::save(state, path_of(step), {.group = group_, .storage = storage_, .base = base_for(step)});
+  remove_old();
+  return result;
+}
+
+SaveFuture CheckpointManager::save_async(int64_t step, const StateDict& state) {
+  wait();
+  last_ = sherd::save_async(state, path_of(step), {.group = group_, .storage = storage_, .base = base_for(step)});
+  last_step_ = step;
+  return last_;
+}
+
+void CheckpointManager::wait() {
+  if (!last_step_) return;
+  last_step_.reset();
+  last_.wait();
+  remove_old();
+}
+
+void CheckpointManager::remove_old() {
+  detail::tell_all("CheckpointManager", group_, [&]() -> std::string {
+    if (group_.rank() != 0 || options_.keep_last == 0) return {};
+    const auto there = steps();
+    std::vector<int64_t> kept;
+    for (size_t i = 0; i < there.size(); ++i) {
+      const bool is_new = there.size() - i <= static_cast<size_t>(options_.keep_last);
+      if (is_new || (options_.keep_every > 0 && there[i] % options_.keep_every == 0)) kept.push_back(there[i]);
+    }
+    // What a kept one builds on stays, too.
+    std::set<std::string> needed;
+    for (const int64_t step : kept) {
+      needed.insert(path_of(step));
+      for (std::string& base : bases_of(*storage_, path_of(step))) needed.insert(std::move(base));
+    }
+    for (const int64_t step : there) {
+      if (!needed.contains(path_of(step))) storage_->remove(path_of(step));
+    }
+    return {};
+  });
+}
+
+std::optional<int64_t> CheckpointManager::load_latest(StateDict& state, const LoadOptions& options) {
+  wait();
+  const auto answers = detail::tell_all("CheckpointManager", group_, [&] {
+    std::string text;
+    if (group_.rank() != 0) return text;
+    for (const int64_t step : steps()) text += fmt::format("{} ", step);
+    return text;
+  });
+  std::vector<int64_t> there;
+  const std::string& text = answers.front();
+  for (size_t at = 0; at < text.size(); at = text.find(' ', at) + 1) {
+    there.push_back(std::strtoll(text.c_str() + at, nullptr, 10));
+  }
+  LoadOptions with = options;
+  with.group = group_;
+  with.storage = storage_;
+  for (auto step = there.rbegin(); step != there.rend(); ++step) {
+    std::string damage;
+    if (detail::load_unless_damaged(state, path_of(*step), with, damage)) return *step;
+    warnings_.push_back(fmt::format("{} is skipped: {}", path_of(*step), damage));
+  }
+  return std::nullopt;
+}
+
+}  // namespace sherd
