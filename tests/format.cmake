@@ -1,9 +1,12 @@
 # The room format.
 
 sherd_test(format_unit LABEL unit LINK core SOURCES
+  unit/format/archive_test.cpp
+  unit/format/crc32_test.cpp
   unit/format/unpickle_test.cpp)
 
 sherd_test(format_errors LABEL error LINK core SOURCES
+  error/format_archive_errors_test.cpp
   error/format_pickle_errors_test.cpp)
 
 # Python compares what sherd reads and writes with what it reads and writes itself.
@@ -20,3 +23,7 @@ function(sherd_format_test name)
 endfunction()
 
 sherd_format_test(test_pickles)
+execute_process(COMMAND ${SHERD_PYTHON} -c "import torch" RESULT_VARIABLE no_torch ERROR_QUIET)
+if(NOT no_torch)
+  sherd_format_test(test_archives)
+endif()

@@ -36,6 +36,9 @@ class MemorySource final : public ByteSource {
 
 /// CRC-32 as zip counts it; `before` is the sum of the bytes in front of these.
 uint32_t crc32(std::span<const std::byte> bytes, uint32_t before = 0);
+/// The CRC-32 of bytes whose first part has the sum `first`, and whose rest, `rest_size` bytes long, has `rest`: for
+/// parts that several threads sum up.
+uint32_t crc32_of_both(uint32_t first, uint32_t rest, int64_t rest_size);
 
 struct Record {
   std::string name;    // without the archive's folder: "data.pkl", "data/0"

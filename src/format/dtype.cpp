@@ -1,13 +1,12 @@
 #include "format/dtype.h"
 
 #include <array>
-#include <cstddef>
 
 namespace sherd::format {
 namespace {
 
 // clang-format off
-constexpr std::array<DTypeNames, 22> kDTypes = {{
+constexpr std::array<DTypeNames, kDTypeCount> kDTypes = {{
     // dtype                  size text            torch                storage                 safetensors
     {DType::f64,                8, "f64",          "float64",           "DoubleStorage",        "F64"},
     {DType::f32,                4, "f32",          "float32",           "FloatStorage",         "F32"},

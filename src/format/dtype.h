@@ -1,6 +1,7 @@
 #pragma once
 // Element types by all the names that files give them.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -13,6 +14,7 @@ enum class DType : uint8_t {
   f8_e4m3fn, f8_e5m2, f8_e4m3fnuz, f8_e5m2fnuz, f8_e8m0fnu, f4_e2m1fn_x2,
 };
 // clang-format on
+inline constexpr size_t kDTypeCount = 22;
 
 struct DTypeNames {
   DType dtype;

@@ -22,7 +22,8 @@ constexpr size_t kBatch = 1000;   // items per APPENDS or SETITEMS, as Python wr
 /// identity; for the names in a state that is the same.
 class Pickler {
  public:
-  explicit Pickler(std::string& out) : bytes_(out) {}
+  Pickler(std::string& out, const std::function<void(const TensorRef&)>& on_tensor)
+      : bytes_(out), on_tensor_(on_tensor) {}
 
   void write(const Value& value) {
     bytes_.op(Op::proto);
@@ -187,15 +188,16 @@ class Pickler {
     put(identity);
   }
   void stored(const TensorRef& tensor) {
+    if (on_tensor_) on_tensor_(tensor);
     const DTypeNames& names = names_of(tensor.dtype);
     const bool typed = !names.storage.empty();
     global("torch._utils", typed ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
     bytes_.op(Op::mark);
     bytes_.op(Op::mark);
-    text("storage");
+    text("storage", id_texts_);
     global(typed ? "torch" : "torch.storage", typed ? names.storage : "UntypedStorage");
-    text(tensor.storage);
-    text(tensor.device);
+    text(tensor.storage, id_texts_);
+    text(tensor.device, id_texts_);
     bytes_.integer(tensor.storage_bytes / (typed ? names.size : 1));
     bytes_.op(Op::tuple);
     put();
@@ -277,10 +279,12 @@ class Pickler {
     });
   }
 
-  void text(std::string_view value) {
+  using Texts = std::unordered_map<std::string, uint64_t>;
+  void text(std::string_view value) { text(value, texts_); }
+  void text(std::string_view value, Texts& known) {
     if (value.size() > std::numeric_limits<uint32_t>::max()) fail("a text of 4 GiB and more");
     if (!is_utf8(value)) fail("a text is not UTF-8: " + to_string(Value(std::string(value)), 60));
-    const auto [place, fresh] = texts_.try_emplace(std::string(value), next_);
+    const auto [place, fresh] = known.try_emplace(std::string(value), next_);
     if (!fresh) return bytes_.get(place->second);
     bytes_.text(value);
     put();
@@ -296,18 +300,20 @@ class Pickler {
   }
 
   PickleBytes<std::string> bytes_;
+  const std::function<void(const TensorRef&)>& on_tensor_;
   uint64_t next_ = 0;  // in the memo
   int depth_ = 0;
   std::unordered_map<const void*, uint64_t> seen_;
-  std::unordered_map<std::string, uint64_t> texts_;
+  Texts texts_;
+  Texts id_texts_;  // of storages: other objects than the same texts elsewhere
   std::map<std::pair<std::string, std::string>, uint64_t> globals_;
 };
 
 }  // namespace
 
-std::string pickle(const Value& value) {
+std::string pickle(const Value& value, const std::function<void(const TensorRef&)>& on_tensor) {
   std::string out;
-  Pickler(out).write(value);
+  Pickler(out, on_tensor).write(value);
   return out;
 }
 

@@ -29,7 +29,9 @@ struct UnpickleOptions {
 /// counts beyond the input, extension registries, references into nowhere, cycles, what lies behind STOP.
 Value unpickle(std::span<const std::byte> bytes, const UnpickleOptions& options = {});
 
-/// Protocol 2, as torch.save writes. `storage_of`: the persistent id's key of a TensorRef is its `storage`.
-std::string pickle(const Value& value);
+/// Protocol 2, as torch.save writes it; the key in a tensor's persistent id is its `storage`. What is one container in
+/// the value is one in Python. `on_tensor` sees every tensor that has a storage, once. Throws std::invalid_argument for
+/// texts that are not UTF-8 and for values deeper in one another than 1000.
+std::string pickle(const Value& value, const std::function<void(const TensorRef&)>& on_tensor = {});
 
 }  // namespace sherd::format

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "format/archive.h"
 #include "format/pickle.h"
 
 namespace {
@@ -44,8 +45,71 @@ std::string repickle(const Arguments& arguments) {
   return to_string(value);
 }
 
+DType dtype_named(const std::string& name) {
+  const auto dtype = dtype_from_torch(name);
+  if (!dtype) throw std::invalid_argument("no dtype " + name);
+  return *dtype;
+}
+
+TensorItem item_of(const Arguments& arguments) {
+  return {.dtype = dtype_named(arguments.at(0)),
+          .sizes = parse_dims(arguments.at(1)),
+          .strides = parse_dims(arguments.at(2))};
+}
+
+// item DTYPE SIZES STRIDES DATA OUT: one tensor's archive.
+std::string write_item(const Arguments& arguments) {
+  const TensorItem item = item_of(arguments);
+  const std::string data = read_file(arguments.at(3));
+  const std::string written = head_of(item) + data + tail_of(item, format::crc32(bytes_of(data)));
+  const ItemLengths lengths = lengths_of(item);
+  if (lengths.total() != static_cast<int64_t>(written.size())) throw std::logic_error("lengths_of is wrong");
+  write_file(arguments.at(4), written);
+  return {};
+}
+
+// ends DTYPE SIZES STRIDES CRC OUT: head and tail alone, for tensors that no disk here holds.
+std::string write_ends(const Arguments& arguments) {
+  const TensorItem item = item_of(arguments);
+  const ItemLengths lengths = lengths_of(item);
+  const std::string head = head_of(item);
+  const std::string tail = tail_of(item, static_cast<uint32_t>(std::stoul(arguments.at(3))));
+  if (lengths.head != static_cast<int64_t>(head.size()) || lengths.tail != static_cast<int64_t>(tail.size())) {
+    throw std::logic_error("lengths_of is wrong");
+  }
+  write_file(arguments.at(4), head + tail);
+  return fmt::format("{} {}", head.size(), lengths.total());
+}
+
+// archive IN OUT: reads everything in a torch.save file and writes it again.
+std::string rewrite_archive(const Arguments& arguments) {
+  const std::string bytes = read_file(arguments.at(0));
+  const MemorySource source(bytes_of(bytes));
+  const Archive archive = read_archive(source, arguments.at(0));
+  const std::string pickled = read_record(source, *archive.find("data.pkl"), arguments.at(0));
+  const Value value = unpickle(bytes_of(pickled));
+  std::vector<std::string> contents;
+  std::vector<std::string> keys;
+  for (const Record& record : archive.records) {
+    if (!record.name.starts_with("data/")) continue;
+    keys.push_back(record.name.substr(5));
+    contents.push_back(read_record(source, record, arguments.at(0)));
+  }
+  std::vector<StorageBytes> storages;
+  for (size_t i = 0; i < keys.size(); ++i) storages.push_back({keys[i], bytes_of(contents[i])});
+  std::string written;
+  write_archive(value, storages, [&](std::span<const std::byte> part) {
+    written.append(reinterpret_cast<const char*>(part.data()), part.size());
+  });
+  write_file(arguments.at(1), written);
+  return to_string(value, 100000);
+}
+
 const std::map<std::string, std::function<std::string(const Arguments&)>> kVerbs = {
     {"pickle", repickle},
+    {"item", write_item},
+    {"ends", write_ends},
+    {"archive", rewrite_archive},
 };
 
 }  // namespace
@@ -53,9 +117,10 @@ const std::map<std::string, std::function<std::string(const Arguments&)>> kVerbs
 int main() {
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
-    std::string verb;
-    words >> verb;
-    const Arguments arguments(std::istream_iterator<std::string>(words), {});
+    Arguments arguments;
+    for (std::string word; std::getline(words, word, '\t');) arguments.push_back(word);
+    const std::string verb = arguments.at(0);
+    arguments.erase(arguments.begin());
     std::string answer;
     try {
       answer = "ok " + kVerbs.at(verb)(arguments);

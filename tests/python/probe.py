@@ -1,4 +1,4 @@
-"""Talks to build/tests/format_probe (format_probe.cpp): a verb and paths in, an answer out."""
+"""Talks to build/tests/format_probe (format_probe.cpp): a verb and arguments in, an answer out."""
 
 import subprocess
 
@@ -12,7 +12,7 @@ class Probe:
         self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __call__(self, verb, *arguments):
-        self.process.stdin.write(" ".join([verb, *map(str, arguments)]) + "\n")
+        self.process.stdin.write("\t".join([verb, *map(str, arguments)]) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline().rstrip("\n")
         if answer.startswith("ok"):

@@ -1,0 +1,87 @@
+#include "format/archive.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "format/pickle.h"
+#include "unit/format/bytes.h"
+
+namespace sherd::format {
+namespace {
+
+using test::bytes_of;
+
+TEST(ArchiveTest, AValueComesBack) {
+  const Value value = Dict{{{"epoch", 3}, {"name", "run"}, {"rates", List{0.1, 0.2}}}};
+  const std::string bytes = archive_of(value);
+  const MemorySource source(bytes_of(bytes));
+  const Archive archive = read_archive(source, "value.pt");
+  EXPECT_EQ(archive.folder, "archive");
+  ASSERT_NE(archive.find("data.pkl"), nullptr);
+  EXPECT_EQ(archive.find("data/0"), nullptr);
+  EXPECT_EQ(unpickle(bytes_of(read_record(source, *archive.find("data.pkl"), "value.pt"))), value);
+  EXPECT_EQ(read_record(source, *archive.find("version"), "value.pt"), "3\n");
+}
+
+TEST(ArchiveTest, StoragesLieAtMultiplesOf64AndAreShared) {
+  const std::string storage = "0123456789abcdef0123456789abcdef";
+  TensorRef whole{.dtype = DType::f32, .storage = "0", .storage_bytes = 32, .sizes = {2, 4}, .strides = {4, 1}};
+  TensorRef row{.dtype = DType::f32, .storage = "0", .storage_bytes = 32, .offset = 4, .sizes = {4}, .strides = {1}};
+  const Value value = Dict{{{"whole", whole}, {"row", row}}};
+  const StorageBytes storages[] = {{"0", bytes_of(storage)}};
+  std::string bytes;
+  write_archive(value, storages, [&](std::span<const std::byte> part) {
+    bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
+  });
+  const MemorySource source(bytes_of(bytes));
+  const Archive archive = read_archive(source, "shared.pt");
+  const Record* record = archive.find("data/0");
+  ASSERT_NE(record, nullptr);
+  EXPECT_EQ(record->offset % 64, 0);
+  EXPECT_EQ(read_record(source, *record, "shared.pt"), storage);
+  EXPECT_EQ(unpickle(bytes_of(read_record(source, *archive.find("data.pkl"), "shared.pt"))), value);
+}
+
+TEST(ArchiveTest, ATensorsPickleIsWhatTheGeneralWriterWrites) {
+  const TensorItem item{.dtype = DType::f8_e5m2, .sizes = {2, 70000}, .strides = {1, 2}};
+  const std::string data(static_cast<size_t>(item.data_bytes()), 'x');
+  const TensorRef tensor{.dtype = item.dtype,
+                         .storage = "0",
+                         .storage_bytes = item.data_bytes(),
+                         .sizes = item.sizes,
+                         .strides = item.strides};
+  const StorageBytes storages[] = {{"0", bytes_of(data)}};
+  std::string whole;
+  write_archive(tensor, storages, [&](std::span<const std::byte> part) {
+    whole.append(reinterpret_cast<const char*>(part.data()), part.size());
+  });
+  const std::string head = head_of(item);
+  EXPECT_TRUE(head + data + tail_of(item, crc32(bytes_of(data))) == whole);
+  EXPECT_EQ(head.size() % 64, 0U);
+}
+
+TEST(ArchiveTest, LengthsAreKnownWithoutWriting) {
+  for (const int64_t size : {int64_t{0}, int64_t{1}, int64_t{255}, int64_t{65536}, int64_t{1} << 31,
+                             (int64_t{1} << 32) - 800, (int64_t{1} << 32) - 1, int64_t{1} << 32, int64_t{1} << 40}) {
+    for (size_t ndim = 1; ndim < 6; ++ndim) {
+      TensorItem item{.dtype = DType::u8, .sizes = Dims(ndim, 1), .strides = Dims(ndim, 1)};
+      item.sizes[0] = size;
+      const ItemLengths lengths = lengths_of(item);
+      EXPECT_EQ(lengths.head, static_cast<int64_t>(head_of(item).size())) << size;
+      EXPECT_EQ(lengths.data, size);
+      EXPECT_EQ(lengths.tail, static_cast<int64_t>(tail_of(item, 0).size())) << size;
+      EXPECT_EQ(lengths.head % 64, 0);
+    }
+  }
+}
+
+TEST(ArchiveTest, AStorageThatIsMissingIsNamed) {
+  const TensorRef tensor{.dtype = DType::f32, .storage = "7", .storage_bytes = 8, .sizes = {2}, .strides = {1}};
+  EXPECT_EQ(test::refusal([&] { archive_of(tensor); }),
+            "write_archive: a tensor's storage is not among those given, or has another size\n  tensor: tensor f32[2]\n"
+            "  storage: \"7\" of 8 bytes\n  given: none of that name");
+}
+
+}  // namespace
+}  // namespace sherd::format
