@@ -4,3 +4,8 @@ sherd_test(storage_conformance LABEL conformance LINK core
   SOURCES conformance/storage.cpp conformance/storage_test.cpp conformance/storage_drivers.cpp)
 sherd_test(storage_crash LABEL crash LINK core
   SOURCES conformance/storage.cpp crash/simulated_disk.cpp crash/storage_crash_test.cpp)
+sherd_test(storage_errors LABEL error LINK core
+  SOURCES conformance/storage.cpp error/storage_errors_test.cpp)
+sherd_test(storage_unit LABEL unit LINK core
+  SOURCES conformance/storage.cpp unit/storage/io_uring_test.cpp unit/storage/paths_test.cpp)
+target_compile_definitions(storage_unit PRIVATE SHERD_HAS_URING=$<BOOL:$<TARGET_EXISTS:sherd_uring>>)
