@@ -9,6 +9,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -110,7 +111,7 @@ class StateValue {
   Content content_;
 };
 
-/// Keeps the order in which keys came.
+/// Keeps the order in which keys came. References to values stay good until something is erased.
 class StateDict {
  public:
   using Item = std::pair<StateKey, StateValue>;
@@ -138,7 +139,7 @@ class StateDict {
   StateDict clone() const;
 
  private:
-  std::vector<Item> items_;
+  std::deque<Item> items_;
   std::unordered_map<StateKey, size_t> places_;
 };
 

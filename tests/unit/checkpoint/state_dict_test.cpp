@@ -119,6 +119,14 @@ TEST(StateDictTest, KeepsTheOrderOfKeysAndTheirKinds) {
   EXPECT_EQ(*state.at("a").integer(), 2);
 }
 
+TEST(StateDictTest, ReferencesOutliveNewKeys) {
+  StateDict state{{"a", "first"}};
+  const StateValue& first = state.at("a");
+  for (int i = 0; i < 1000; ++i) state[int64_t{i}] = state.at("a");
+  EXPECT_EQ(&first, &state.at("a"));
+  EXPECT_EQ(*state.at(999).text(), "first");
+}
+
 TEST(StateDictTest, ALaterValueOfAKeyTakesTheEarliersPlace) {
   const StateDict state{{"a", 1}, {"b", 2}, {"a", 3}};
   EXPECT_EQ(state.size(), 2U);
