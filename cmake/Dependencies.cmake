@@ -17,6 +17,9 @@ if(SHERD_BENCH)
   find_package(benchmark REQUIRED)
 endif()
 
+# Digests; used as a header alone.
+find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
+
 # Optional libraries of C, each from one package. sherd_<name> is there where the library is; a room that may use it says
 # sherd_room_libraries(<room> <name>) and chooses its sources by if(TARGET sherd_<name>).
 #
@@ -53,7 +56,7 @@ function(sherd_optional_library name)
   message(STATUS "sherd: ${name} ${kind} ${file}")
 endfunction()
 
-sherd_optional_library(xxhash HEADER xxhash.h)    # digests
+sherd_optional_library(zstd HEADER zstd.h)        # compressed items of checkpoints
 sherd_optional_library(uring HEADER liburing.h)  # reads and writes of a disk, many at once
 
 if(SHERD_TORCH_ROOMS)

@@ -10,6 +10,7 @@
 
 #include "format/pickle_bytes.h"
 #include "format/pickle_text.h"
+#include "format/pickle_value.h"
 #include "sherd/error.h"
 
 namespace sherd::format {
@@ -22,24 +23,18 @@ constexpr size_t kBatch = 1000;   // items per APPENDS or SETITEMS, as Python wr
 /// identity; for the names in a state that is the same.
 class Pickler {
  public:
-  Pickler(std::string& out, const std::function<void(const TensorRef&)>& on_tensor)
-      : bytes_(out), on_tensor_(on_tensor) {}
-
-  void write(const Value& value) {
-    bytes_.op(Op::proto);
-    bytes_.byte(2);
-    save(value);
-    bytes_.op(Op::stop);
-  }
-
- private:
-  [[noreturn]] static void fail(std::string_view problem) { throw std::invalid_argument(ErrorText("pickle", problem)); }
+  Pickler(std::string& out, uint64_t memo, const std::function<void(const TensorRef&)>& on_tensor)
+      : bytes_(out), on_tensor_(on_tensor), next_(memo) {}
 
   void save(const Value& value) {
     if (++depth_ > kMostDepth) fail(fmt::format("values lie deeper in one another than {}", kMostDepth));
     std::visit([this](const auto& content) { save(content); }, value.content());
     --depth_;
   }
+  uint64_t next() const { return next_; }
+
+ private:
+  [[noreturn]] static void fail(std::string_view problem) { throw std::invalid_argument(ErrorText("pickle", problem)); }
 
   void save(const None&) { bytes_.op(Op::none); }
   void save(bool value) { bytes_.op(value ? Op::newtrue : Op::newfalse); }
@@ -301,7 +296,7 @@ class Pickler {
 
   PickleBytes<std::string> bytes_;
   const std::function<void(const TensorRef&)>& on_tensor_;
-  uint64_t next_ = 0;  // in the memo
+  uint64_t next_;  // in the memo
   int depth_ = 0;
   std::unordered_map<const void*, uint64_t> seen_;
   Texts texts_;
@@ -311,9 +306,17 @@ class Pickler {
 
 }  // namespace
 
+uint64_t append_pickled(std::string& out, const Value& value, uint64_t memo,
+                        const std::function<void(const TensorRef&)>& on_tensor) {
+  Pickler pickler(out, memo, on_tensor);
+  pickler.save(value);
+  return pickler.next();
+}
+
 std::string pickle(const Value& value, const std::function<void(const TensorRef&)>& on_tensor) {
-  std::string out;
-  Pickler(out, on_tensor).write(value);
+  std::string out = "\x80\x02";
+  append_pickled(out, value, 0, on_tensor);
+  out.push_back(static_cast<char>(Op::stop));
   return out;
 }
 

@@ -1,5 +1,6 @@
 // What was saved on any ranks in any layout is what any other ranks load in any other layout.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

@@ -1,0 +1,20 @@
+#include <stdexcept>
+
+#include "format/zstd.h"
+#include "sherd/error.h"
+
+namespace sherd::format {
+namespace {
+
+[[noreturn]] void fail() {
+  throw std::invalid_argument(ErrorText("load", "an item is compressed, and this sherd was built without zstd")
+                                  .fact("transform", "stream.zstd/1")
+                                  .help("apt-get install libzstd-dev, and build sherd again"));
+}
+
+}  // namespace
+
+std::string zstd_decode(std::span<const std::byte>, int64_t) { fail(); }
+std::string zstd_encode(std::span<const std::byte>) { fail(); }
+
+}  // namespace sherd::format
