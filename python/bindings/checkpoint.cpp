@@ -2,8 +2,11 @@
 
 #include "sherd/checkpoint.h"
 
+#include <torch/csrc/autograd/python_variable.h>
+
 #include "bindings.h"
 #include "sherd/error.h"
+#include "sherd/world.h"
 
 namespace sherd::python {
 namespace {

@@ -63,6 +63,10 @@ std::shared_ptr<BackgroundTask> Background::start(std::function<void()> work) {
 }
 
 void Background::drain() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!busy_ && waiting_.empty()) return;
+  }
   const BlockingScope others_run;
   std::unique_lock lock(mutex_);
   if (thread_.get_id() == std::this_thread::get_id()) return;  // what is under way cannot wait for itself

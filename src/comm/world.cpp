@@ -108,7 +108,10 @@ int World::local_size() const { return state_->link().local_size; }
 bool World::checks_calls() const { return state_->link().check; }
 std::chrono::milliseconds World::timeout() const { return state_->link().timeout; }
 void World::fail(std::string_view message) const { state_->fail(std::string(message)); }
-void World::close() const { state_->close("this rank has closed its world", true); }
+void World::close() const {
+  state_->saves().drain();
+  state_->close("this rank has closed its world", true);
+}
 
 Group World::group() const {
   std::vector<int64_t> ranks(static_cast<size_t>(size()));

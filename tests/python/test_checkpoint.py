@@ -175,7 +175,7 @@ class CheckpointTest(unittest.TestCase):
 
         def distributed(state: dict[str, torch.Tensor], ranks: tuple[int, ...], where: Any) -> dict[str, torch.Tensor]:
             mesh = sherd.init_device_mesh("cpu", ranks)
-            return {k: sherd.distribute_tensor(v, mesh, where[k], source=None) for k, v in state.items()}
+            return {k: sherd.distribute_tensor(v, mesh, where[k]) for k, v in state.items()}
 
         sherd.spawn(4, lambda rank: sherd.save(distributed(whole, (2, 2), placements), self.path))
         loaded = emptied(whole)
@@ -206,7 +206,7 @@ class CheckpointTest(unittest.TestCase):
                     mesh = sherd.init_device_mesh("cpu", (2,))
                     state: dict[str, Any] = emptied(expected)
                     for key, dim in (("a", 1), ("b", 0)):
-                        state[key] = sherd.distribute_tensor(state[key], mesh, [sherd.Shard(dim)], source=None)
+                        state[key] = sherd.distribute_tensor(state[key], mesh, [sherd.Shard(dim)])
                     sherd.load(state, path)
                     full = {k: sherd.full_tensor(v) if k in "ab" else v for k, v in state.items()}
                     return same(expected, full)
