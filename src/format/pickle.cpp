@@ -10,6 +10,7 @@
 
 #include "format/pickle_bytes.h"
 #include "format/pickle_text.h"
+#include "format/pickle_value.h"
 #include "sherd/error.h"
 
 namespace sherd::format {
@@ -22,24 +23,18 @@ constexpr size_t kBatch = 1000;   // items per APPENDS or SETITEMS, as Python wr
 /// identity; for the names in a state that is the same.
 class Pickler {
  public:
-  Pickler(std::string& out, const std::function<void(const TensorRef&)>& on_tensor)
-      : bytes_(out), on_tensor_(on_tensor) {}
-
-  void write(const Value& value) {
-    bytes_.op(Op::proto);
-    bytes_.byte(2);
-    save(value);
-    bytes_.op(Op::stop);
-  }
-
- private:
-  [[noreturn]] static void fail(std::string_view problem) { throw std::invalid_argument(ErrorText("pickle", problem)); }
+  Pickler(std::string& out, const PickledPart& part, const std::function<void(const TensorRef&)>& on_tensor)
+      : bytes_(out), on_tensor_(on_tensor), old_names_(part.protocol <= 2), next_(part.memo) {}
 
   void save(const Value& value) {
     if (++depth_ > kMostDepth) fail(fmt::format("values lie deeper in one another than {}", kMostDepth));
     std::visit([this](const auto& content) { save(content); }, value.content());
     --depth_;
   }
+  uint64_t next() const { return next_; }
+
+ private:
+  [[noreturn]] static void fail(std::string_view problem) { throw std::invalid_argument(ErrorText("pickle", problem)); }
 
   void save(const None&) { bytes_.op(Op::none); }
   void save(bool value) { bytes_.op(value ? Op::newtrue : Op::newfalse); }
@@ -60,7 +55,7 @@ class Pickler {
     bytes_.number(__builtin_bswap64(std::bit_cast<uint64_t>(value)));
   }
   void save(const std::complex<double>& value) {
-    global("__builtin__", "complex");
+    global("builtins", "complex");
     save(value.real());
     save(value.imag());
     bytes_.op(Op::tuple2);
@@ -69,9 +64,9 @@ class Pickler {
   }
   void save(const std::string& value) { text(value); }
   void save(const Bytes& value) {
-    if (value.array) global("__builtin__", "bytearray");
+    if (value.array) global("builtins", "bytearray");
     if (value.data.empty()) {
-      if (!value.array) global("__builtin__", "bytes");
+      if (!value.array) global("builtins", "bytes");
       bytes_.op(Op::empty_tuple);
       return call();
     }
@@ -126,7 +121,7 @@ class Pickler {
     }
   }
   void save_new(const Set& set, const void* identity) {
-    global("__builtin__", set.frozen ? "frozenset" : "set");
+    global("builtins", set.frozen ? "frozenset" : "set");
     bytes_.op(Op::empty_list);
     put();
     append(set.items);
@@ -293,6 +288,8 @@ class Pickler {
   void global(std::string_view module, std::string_view name) {
     if (module.find('\n') != std::string_view::npos || name.find('\n') != std::string_view::npos)
       fail("a name with a line break");
+    if (old_names_ && module == "builtins") module = "__builtin__";
+    if (old_names_ && module == "copyreg") module = "copy_reg";
     const auto [place, fresh] = globals_.try_emplace({std::string(module), std::string(name)}, next_);
     if (!fresh) return bytes_.get(place->second);
     bytes_.global(module, name);
@@ -301,7 +298,8 @@ class Pickler {
 
   PickleBytes<std::string> bytes_;
   const std::function<void(const TensorRef&)>& on_tensor_;
-  uint64_t next_ = 0;  // in the memo
+  bool old_names_;
+  uint64_t next_;  // in the memo
   int depth_ = 0;
   std::unordered_map<const void*, uint64_t> seen_;
   Texts texts_;
@@ -311,9 +309,18 @@ class Pickler {
 
 }  // namespace
 
+void append_pickled(std::string& out, const Value& value, PickledPart& part,
+                    const std::function<void(const TensorRef&)>& on_tensor) {
+  Pickler pickler(out, part, on_tensor);
+  pickler.save(value);
+  part.memo = pickler.next();
+}
+
 std::string pickle(const Value& value, const std::function<void(const TensorRef&)>& on_tensor) {
-  std::string out;
-  Pickler(out, on_tensor).write(value);
+  std::string out = "\x80\x02";
+  PickledPart part;
+  append_pickled(out, value, part, on_tensor);
+  out.push_back(static_cast<char>(Op::stop));
   return out;
 }
 

@@ -60,9 +60,11 @@ class PickleGraph {
     return {found.items, found.count};
   }
   const GlobalName& global(const Node& node) const { return globals_[node.index]; }
+  std::span<const GlobalName> globals() const { return globals_; }
 
-  const GlobalName& type(const Node& object) const { return global(containers_[object.index].items[0]); }
-  const Node& arguments(const Node& object) const { return containers_[object.index].items[1]; }  // a tuple
+  const GlobalName& type(const Node& object) const { return globals_[type_number(object)]; }
+  size_t type_number(const Node& object) const { return containers_[object.index].items[0].index; }  // in globals()
+  const Node& arguments(const Node& object) const { return containers_[object.index].items[1]; }     // a tuple
   const Node* state(const Node& object) const {
     const Container& found = containers_[object.index];
     return found.count > 2 ? found.items + 2 : nullptr;
