@@ -43,11 +43,13 @@ struct TensorEntry {
   std::span<const int64_t> sizes(size_t i) const { return {numbers.data() + (2 * i + 1) * size.size(), size.size()}; }
   Box box(size_t i) const;
   void add(const Dims& offsets, const Dims& sizes, const Place& place);
+  bool operator==(const TensorEntry&) const = default;
 };
 
 /// An object that is no tensor.
 struct BytesEntry {
   Place place;
+  bool operator==(const BytesEntry&) const = default;
 };
 
 using PathPart = std::variant<std::string, int64_t>;
@@ -55,6 +57,7 @@ using PathPart = std::variant<std::string, int64_t>;
 struct MetadataEntry {
   std::string name;
   std::variant<TensorEntry, BytesEntry> content;
+  bool operator==(const MetadataEntry&) const = default;
 };
 
 struct Metadata {
@@ -71,6 +74,7 @@ struct Metadata {
 
   int32_t file_number(const std::string& name);            // adds it where it is new; looks at the last ones first
   const MetadataEntry* find(std::string_view name) const;  // linear
+  bool operator==(const Metadata&) const = default;
 };
 
 /// Throws std::invalid_argument for everything that is not a Metadata of the classes in docs/format.md, naming what was

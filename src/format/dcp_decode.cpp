@@ -64,10 +64,7 @@ constexpr Known kKnown[] = {
     {Class::path,          "pathlib._local",      "PurePosixPath"},
     {Class::plain,         "torch",               "Size"},
     {Class::plain,         "collections",         "OrderedDict"},
-    {Class::plain,         "builtins",            "set"},
-    {Class::plain,         "builtins",            "frozenset"},
-    {Class::plain,         "builtins",            "bytearray"},
-    {Class::plain,         "builtins",            "complex"},
+    {Class::plain,         "_codecs",             "encode"},
 };
 // clang-format on
 
@@ -75,7 +72,10 @@ Class class_of(std::string_view module, std::string_view name) {
   for (const Known& known : kKnown) {
     if (known.name == name && known.module == module) return known.meaning;
   }
-  return module == "torch" && dtype_from_torch(name) ? Class::plain : Class::unknown;
+  // What Python calls for want of an opcode.
+  constexpr std::string_view kPlain[] = {"set", "frozenset", "bytearray", "bytes", "complex"};
+  const bool plain = module == "builtins" && std::ranges::find(kPlain, name) != std::end(kPlain);
+  return plain || (module == "torch" && dtype_from_torch(name)) ? Class::plain : Class::unknown;
 }
 
 class Decoder {

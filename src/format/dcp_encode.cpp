@@ -391,9 +391,10 @@ class Encoder {
   void write_planner_data() {
     if (!metadata_.paths) {
       std::string bytes;
-      const uint64_t memo = append_pickled(bytes, metadata_.other_planner_data, out_.next_memo());
+      PickledPart part{.protocol = 4, .memo = out_.next_memo()};
+      append_pickled(bytes, metadata_.other_planner_data, part);
       out_.raw(bytes);
-      out_.set_next_memo(memo);
+      out_.set_next_memo(part.memo);
       return;
     }
     out_.op(Op::empty_dict);

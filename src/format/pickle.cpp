@@ -23,8 +23,8 @@ constexpr size_t kBatch = 1000;   // items per APPENDS or SETITEMS, as Python wr
 /// identity; for the names in a state that is the same.
 class Pickler {
  public:
-  Pickler(std::string& out, uint64_t memo, const std::function<void(const TensorRef&)>& on_tensor)
-      : bytes_(out), on_tensor_(on_tensor), next_(memo) {}
+  Pickler(std::string& out, const PickledPart& part, const std::function<void(const TensorRef&)>& on_tensor)
+      : bytes_(out), on_tensor_(on_tensor), old_names_(part.protocol <= 2), next_(part.memo) {}
 
   void save(const Value& value) {
     if (++depth_ > kMostDepth) fail(fmt::format("values lie deeper in one another than {}", kMostDepth));
@@ -55,7 +55,7 @@ class Pickler {
     bytes_.number(__builtin_bswap64(std::bit_cast<uint64_t>(value)));
   }
   void save(const std::complex<double>& value) {
-    global("__builtin__", "complex");
+    global("builtins", "complex");
     save(value.real());
     save(value.imag());
     bytes_.op(Op::tuple2);
@@ -64,9 +64,9 @@ class Pickler {
   }
   void save(const std::string& value) { text(value); }
   void save(const Bytes& value) {
-    if (value.array) global("__builtin__", "bytearray");
+    if (value.array) global("builtins", "bytearray");
     if (value.data.empty()) {
-      if (!value.array) global("__builtin__", "bytes");
+      if (!value.array) global("builtins", "bytes");
       bytes_.op(Op::empty_tuple);
       return call();
     }
@@ -121,7 +121,7 @@ class Pickler {
     }
   }
   void save_new(const Set& set, const void* identity) {
-    global("__builtin__", set.frozen ? "frozenset" : "set");
+    global("builtins", set.frozen ? "frozenset" : "set");
     bytes_.op(Op::empty_list);
     put();
     append(set.items);
@@ -288,6 +288,8 @@ class Pickler {
   void global(std::string_view module, std::string_view name) {
     if (module.find('\n') != std::string_view::npos || name.find('\n') != std::string_view::npos)
       fail("a name with a line break");
+    if (old_names_ && module == "builtins") module = "__builtin__";
+    if (old_names_ && module == "copyreg") module = "copy_reg";
     const auto [place, fresh] = globals_.try_emplace({std::string(module), std::string(name)}, next_);
     if (!fresh) return bytes_.get(place->second);
     bytes_.global(module, name);
@@ -296,6 +298,7 @@ class Pickler {
 
   PickleBytes<std::string> bytes_;
   const std::function<void(const TensorRef&)>& on_tensor_;
+  bool old_names_;
   uint64_t next_;  // in the memo
   int depth_ = 0;
   std::unordered_map<const void*, uint64_t> seen_;
@@ -306,16 +309,17 @@ class Pickler {
 
 }  // namespace
 
-uint64_t append_pickled(std::string& out, const Value& value, uint64_t memo,
-                        const std::function<void(const TensorRef&)>& on_tensor) {
-  Pickler pickler(out, memo, on_tensor);
+void append_pickled(std::string& out, const Value& value, PickledPart& part,
+                    const std::function<void(const TensorRef&)>& on_tensor) {
+  Pickler pickler(out, part, on_tensor);
   pickler.save(value);
-  return pickler.next();
+  part.memo = pickler.next();
 }
 
 std::string pickle(const Value& value, const std::function<void(const TensorRef&)>& on_tensor) {
   std::string out = "\x80\x02";
-  append_pickled(out, value, 0, on_tensor);
+  PickledPart part;
+  append_pickled(out, value, part, on_tensor);
   out.push_back(static_cast<char>(Op::stop));
   return out;
 }

@@ -207,6 +207,9 @@ class PickleMachine {
 
   Node global(std::string_view module, std::string_view name) {
     if (!is_utf8(module) || !is_utf8(name)) fail("a name is not UTF-8");
+    // Up to protocol 2, Python writes these under their names of Python 2.
+    if (module == "__builtin__") module = "builtins";
+    if (module == "copy_reg") module = "copyreg";
     if (options_.allowed && !options_.allowed(Global{std::string(module), std::string(name)})) {
       throw std::invalid_argument(
           ErrorText(options_.operation, fmt::format("{}.{} may not stand here", module, name))

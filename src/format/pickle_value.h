@@ -9,9 +9,13 @@
 
 namespace sherd::format {
 
-/// Appends the opcodes that leave `value` on the stack. The memo is used from `memo` on; returns the first index that
-/// is free again. Throws as pickle does.
-uint64_t append_pickled(std::string& out, const Value& value, uint64_t memo,
-                        const std::function<void(const TensorRef&)>& on_tensor = {});
+struct PickledPart {
+  int protocol = 2;   // of the whole: up to 2, Python's own functions have their names of Python 2
+  uint64_t memo = 0;  // the first index that is free; afterwards again
+};
+
+/// Appends the opcodes that leave `value` on the stack. Throws as pickle does.
+void append_pickled(std::string& out, const Value& value, PickledPart& part,
+                    const std::function<void(const TensorRef&)>& on_tensor = {});
 
 }  // namespace sherd::format

@@ -15,9 +15,7 @@ using Kind = Node::Kind;
 
 constexpr size_t kMostDims = 64;  // as in torch
 
-bool is_builtin(const PickleGraph::GlobalName& global, std::string_view name) {
-  return global.is("builtins", name) || global.is("__builtin__", name);
-}
+bool is_builtin(const PickleGraph::GlobalName& global, std::string_view name) { return global.is("builtins", name); }
 
 class ValueMaker {
  public:

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "format/archive.h"
+#include "format/dcp.h"
 #include "format/pickle.h"
 
 namespace {
@@ -33,7 +34,7 @@ void write_file(const std::string& path, const std::string& bytes) {
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 // pickle IN OUT: reads a pickle and writes it again.
 std::string repickle(const Arguments& arguments) {
@@ -105,11 +106,28 @@ std::string rewrite_archive(const Arguments& arguments) {
   return to_string(value, 100000);
 }
 
+std::string encoded(const Metadata& metadata) {
+  std::string bytes;
+  encode_metadata(metadata, [&](std::span<const std::byte> part) {
+    bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
+  });
+  return bytes;
+}
+
+// metadata IN OUT: reads a .metadata and writes it again.
+std::string rewrite_metadata(const Arguments& arguments) {
+  const Metadata metadata = decode_metadata(bytes_of(read_file(arguments.at(0))), arguments.at(0));
+  const std::string written = encoded(metadata);
+  if (encoded(decode_metadata(bytes_of(written), "what was written")) != written) {
+    throw std::logic_error("what was written reads differently");
+  }
+  write_file(arguments.at(1), written);
+  return fmt::format("{} entries", metadata.entries.size());
+}
+
 const std::map<std::string, std::function<std::string(const Arguments&)>> kVerbs = {
-    {"pickle", repickle},
-    {"item", write_item},
-    {"ends", write_ends},
-    {"archive", rewrite_archive},
+    {"pickle", repickle},         {"item", write_item},           {"ends", write_ends},
+    {"archive", rewrite_archive}, {"metadata", rewrite_metadata},
 };
 
 }  // namespace
