@@ -4,3 +4,15 @@ sherd_test(state_dict_test LABEL unit LINK sherd SOURCES unit/checkpoint/state_d
 sherd_test(checkpoint_test LABEL property LINK sherd SOURCES property/checkpoint_test.cpp)
 sherd_test(model_state_test LABEL unit LINK sherd
   SOURCES unit/checkpoint/model_state_test.cpp unit/checkpoint/optimizer_state_test.cpp)
+
+# A model goes on training in the other language.
+if(SHERD_TORCH_ROOMS)
+  add_executable(continue_training checkpoint/continue_training.cpp)
+  set_target_properties(continue_training PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  sherd_use_torch_header(continue_training)
+  if(SHERD_PYTHON_PACKAGE)
+    add_test(NAME python_continue_training COMMAND ${Python3_EXECUTABLE}
+      ${CMAKE_CURRENT_SOURCE_DIR}/checkpoint/continue_training.py $<TARGET_FILE:continue_training>)
+    set_tests_properties(python_continue_training PROPERTIES LABELS python TIMEOUT 600)
+  endif()
+endif()
