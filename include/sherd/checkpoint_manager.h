@@ -2,9 +2,9 @@
 // Checkpoints of a run in one folder: which are kept, and which one to go on from.
 //
 //   sherd::CheckpointManager checkpoints("runs/gpt", {.keep_last = 3, .keep_every = 1000});
-//   int64_t step = checkpoints.load_latest(state).value_or(0);
+//   int64_t step = checkpoints.resume(model, optimizer).value_or(0);
 //   ...
-//   checkpoints.save_async(step, state);
+//   checkpoints.save_async(step, model, optimizer);
 
 #include <cstdint>
 #include <optional>
@@ -12,6 +12,13 @@
 #include <vector>
 
 #include "sherd/checkpoint.h"
+
+namespace torch::nn {
+class Module;
+}
+namespace torch::optim {
+class Optimizer;
+}
 
 namespace sherd {
 
@@ -45,6 +52,23 @@ class CheckpointManager {
   /// are skipped are named in warnings(), with what is wrong. A state that does not fit is an error.
   std::optional<int64_t> load_latest(StateDict& state, const LoadOptions& options = {});
   const std::vector<std::string>& warnings() const { return warnings_; }
+
+  // The same for a module and its optimizer: {"model": ..., "optimizer": ..., "step": ...}.
+  SaveResult save(int64_t step, const torch::nn::Module& module, torch::optim::Optimizer& optimizer);
+  SaveFuture save_async(int64_t step, const torch::nn::Module& module, torch::optim::Optimizer& optimizer);
+  std::optional<int64_t> resume(torch::nn::Module& module, torch::optim::Optimizer& optimizer);
+  /// For the holders that torch's modules are made as.
+  template <class Holder>
+  requires requires(Holder& holder) { *holder; }
+  SaveResult save(int64_t step, Holder& holder, torch::optim::Optimizer& optimizer) { return save(step, *holder, optimizer); }
+  template <class Holder>
+  requires requires(Holder& holder) { *holder; }
+  SaveFuture save_async(int64_t step, Holder& holder, torch::optim::Optimizer& optimizer) {
+    return save_async(step, *holder, optimizer);
+  }
+  template <class Holder>
+  requires requires(Holder& holder) { *holder; }
+  std::optional<int64_t> resume(Holder& holder, torch::optim::Optimizer& optimizer) { return resume(*holder, optimizer); }
 
  private:
   void remove_old();

@@ -16,6 +16,7 @@
 #include "sherd/layout.h"
 #include "sherd/local_shards.h"
 #include "sherd/mesh.h"
+#include "sherd/model_state.h"
 #include "sherd/parallel.h"
 #include "sherd/picture.h"
 #include "sherd/placement.h"

@@ -10,7 +10,7 @@
 #include "checkpoint/tell_all.h"
 #include "comm/errors.h"
 #include "sherd/checkpoint_manager.h"
-#include "sherd/collectives.h"
+#include "sherd/model_state.h"
 #include "sherd/world.h"
 
 namespace sherd {
@@ -39,6 +39,12 @@ std::vector<std::string> bases_of(const Storage& storage, const std::string& pat
   } catch (const std::exception&) {
     return {};
   }
+}
+
+StateDict state_of(int64_t step, const torch::nn::Module& module, torch::optim::Optimizer& optimizer) {
+  return {{"model", get_model_state_dict(module)},
+          {"optimizer", get_optimizer_state_dict(module, optimizer)},
+          {"step", step}};
 }
 
 }  // namespace
@@ -150,6 +156,22 @@ std::optional<int64_t> CheckpointManager::load_latest(StateDict& state, const Lo
     warnings_.push_back(fmt::format("{} is skipped: {}", path_of(*step), damage));
   }
   return std::nullopt;
+}
+
+SaveResult CheckpointManager::save(int64_t step, const torch::nn::Module& module, torch::optim::Optimizer& optimizer) {
+  return save(step, state_of(step, module, optimizer));
+}
+
+SaveFuture CheckpointManager::save_async(int64_t step, const torch::nn::Module& module, torch::optim::Optimizer& optimizer) {
+  return save_async(step, state_of(step, module, optimizer));
+}
+
+std::optional<int64_t> CheckpointManager::resume(torch::nn::Module& module, torch::optim::Optimizer& optimizer) {
+  StateDict state = state_of(0, module, optimizer);
+  const auto step = load_latest(state);
+  // The module's tensors are filled already; the optimizer's numbers are not.
+  if (step) set_optimizer_state_dict(module, optimizer, *state.at("optimizer").dict());
+  return step;
 }
 
 }  // namespace sherd

@@ -1,0 +1,258 @@
+// What a user reads when a checkpoint cannot be saved or loaded: whole texts, the same on every rank.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "sherd/sherd.h"
+
+namespace sherd::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CheckpointErrorsTest : public ::testing::Test {
+ protected:
+  CheckpointErrorsTest() : folder_(fs::path(::testing::TempDir()) / fmt::format("checkpoint-errors-{}", ::getpid())) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  ~CheckpointErrorsTest() override { fs::remove_all(folder_); }
+  std::string path(const std::string& name = "ck") const { return (folder_ / name).string(); }
+
+  // The text with the folder taken out.
+  std::string text(const std::function<void()>& call) const {
+    try {
+      call();
+    } catch (const c10::Error& error) {
+      std::string what = error.what_without_backtrace();
+      for (size_t at = what.find(folder_.string()); at != std::string::npos; at = what.find(folder_.string())) {
+        what.replace(at, folder_.string().size(), "DIR");
+      }
+      return what;
+    }
+    return "no error";
+  }
+
+  fs::path folder_;
+};
+
+StateDict small_state() { return {{"w", torch::arange(6.).view({2, 3})}, {"step", 5}}; }
+
+TEST_F(CheckpointErrorsTest, NothingThere) {
+  StateDict state = small_state();
+  EXPECT_EQ(text([&] { load(state, path()); }), R"(load: there is no checkpoint at this path
+  path: DIR/ck
+  looked for: .metadata, __0.metadata
+  found: nothing
+  help: the folder that was given to save)");
+}
+
+TEST_F(CheckpointErrorsTest, KeysThatTheCheckpointLacks) {
+  save(small_state(), path());
+  StateDict state{{"w", torch::zeros({2, 3})}, {"b", torch::zeros({3})}, {"v", torch::zeros({3})}};
+  EXPECT_EQ(text([&] { load(state, path()); }), R"(load: the checkpoint lacks 2 keys of the state
+  checkpoint: DIR/ck
+  missing: b, v
+  not asked for: step
+  help: LoadOptions{.strict = false} to leave these as they are)");
+  EXPECT_EQ(state.at("w").tensor()->sum().item<double>(), 0);  // nothing was filled
+  const LoadResult result = load(state, path(), {.strict = false});
+  EXPECT_EQ(result.missing, (std::vector<std::string>{"b", "v"}));
+  EXPECT_EQ(result.unexpected, std::vector<std::string>{"step"});
+  EXPECT_EQ(state.at("w").tensor()->sum().item<double>(), 15);
+}
+
+TEST_F(CheckpointErrorsTest, EverythingThatDoesNotFitAtOnce) {
+  save({{"a", torch::zeros({2, 3})}, {"b", 1}, {"c", torch::zeros({4})}}, path());
+  spawn(2, [&](World&) {
+    StateDict state{{"a", torch::zeros({3, 2})}, {"b", torch::zeros({1})}, {"c", "text"}};
+    const std::string same = R"(load: the state does not fit the checkpoint in 3 keys
+      checkpoint: DIR/ck
+      a: load: size [2, 3] in the checkpoint, [3, 2] in the state
+      b: load: an object in the checkpoint, a tensor in the state
+      c: load: a tensor f32[4] in the checkpoint, text in the state
+      help: tensors of the checkpoint's sizes; sherd::load_state_dict(path) shows what is there)";
+    EXPECT_EQ(text([&] { load(state, path()); }),
+              "load: 2 of 2 ranks failed\n  rank 0: " + same + "\n  rank 1: " + same +
+                  "\n  help: mend what these ranks say; no rank went on");
+  });
+}
+
+TEST_F(CheckpointErrorsTest, AFileThatIsGoneOrCut) {
+  save({{"w", torch::ones({100})}}, path());
+  const fs::path file = fs::path(path()) / "__0_0.distcp";
+  const auto size = fs::file_size(file);
+  StateDict state{{"w", torch::zeros({100})}};
+  fs::resize_file(file, size - 1);
+  EXPECT_EQ(text([&] { load(state, path()); }),
+            fmt::format(R"(load: a file of the checkpoint has another length than was saved
+  file: DIR/ck/__0_0.distcp
+  bytes saved: {}
+  bytes there: {}
+  help: another checkpoint: this one is damaged)",
+                        size, size - 1));
+  fs::remove(file);
+  EXPECT_EQ(text([&] { load(state, path()); }), R"(load: a file of the checkpoint is missing
+  file: DIR/ck/__0_0.distcp
+  help: another checkpoint, or bring the file back)");
+  EXPECT_EQ(state.at("w").tensor()->sum().item<double>(), 0);
+}
+
+TEST_F(CheckpointErrorsTest, ABitThatFlipped) {
+  save({{"w", torch::ones({100})}}, path());
+  const fs::path file = fs::path(path()) / "__0_0.distcp";
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekp(900);
+  stream.put('!');
+  stream.close();
+  StateDict state{{"w", torch::zeros({100})}};
+  const std::string what = text([&] { load(state, path()); });
+  EXPECT_EQ(what.substr(0, what.find("  digest saved")), fmt::format(R"(load: a file is damaged: its bytes are not those that were saved
+  file: DIR/ck/__0_0.distcp
+  bytes: 0 to {}
+)",
+                                                                   fs::file_size(file)));
+  EXPECT_NE(what.find("  reading: tensor w\n"), std::string::npos) << what;
+  load(state, path(), {.verify = false});
+}
+
+TEST_F(CheckpointErrorsTest, WhatCannotBeSaved) {
+  spawn(2, [&](World&) {
+    const auto mesh = init_device_mesh("cpu", {2});
+    const auto partial = from_local(torch::ones({2}), mesh, {Partial()});
+    const std::string what = text([&] { save({{"loss", partial}}, path()); });
+    EXPECT_NE(what.find("key: loss"), std::string::npos) << what;
+    EXPECT_NE(what.find("a Partial tensor has no value yet that could be kept"), std::string::npos) << what;
+    EXPECT_FALSE(fs::exists(path()));
+    EXPECT_TRUE(fs::is_empty(folder_));
+  });
+}
+
+TEST_F(CheckpointErrorsTest, RanksThatDisagree) {
+  spawn(2, [&](World& world) {
+    const StateDict state{{"w", torch::zeros({2 + world.rank()})}};
+    EXPECT_EQ(text([&] { save(state, path()); }), R"(save: ranks have different things under one key
+  key: w
+  rank 0: f32[2]
+  rank 1: f32[3]
+  help: give them keys of their own, or save the same on every rank)");
+    barrier(world.group());
+    EXPECT_TRUE(fs::is_empty(folder_));
+  });
+}
+
+TEST_F(CheckpointErrorsTest, NotOverWhatIsThere) {
+  save(small_state(), path());
+  EXPECT_EQ(text([&] { save(small_state(), path(), {.overwrite = false}); }), R"(save: there is a checkpoint already
+  path: DIR/ck
+  help: another path, or SaveOptions{.overwrite = true})");
+  EXPECT_EQ(text([&] { save(small_state(), path("two"), {.base = path("none")}); }), R"(save: the base is no checkpoint with a manifest
+  base: DIR/none
+  missing: DIR/none/sherd.manifest
+  help: the folder of a checkpoint that sherd saved, or no base)");
+  EXPECT_FALSE(fs::exists(path("two")));
+}
+
+TEST_F(CheckpointErrorsTest, ABaseThatIsGone) {
+  const auto large = torch::arange(1 << 20);
+  save({{"w", large}}, path("one"));
+  save({{"w", large}}, path("two"), {.base = path("one")});
+  fs::remove_all(path("one"));
+  StateDict state{{"w", torch::zeros({1 << 20}, torch::kLong)}};
+  EXPECT_EQ(text([&] { load(state, path("two")); }), R"(load: a file of the checkpoint that this one builds on is missing
+  checkpoint: DIR/two
+  base: DIR/one
+  file: DIR/one/__0_0.distcp
+  help: bring the base back; checkpoints saved without a base need no other)");
+}
+
+TEST_F(CheckpointErrorsTest, TheManagerGoesOnFromTheNewestThatIsWhole) {
+  spawn(2, [&](World& world) {
+    CheckpointManager checkpoints(path("run"), {.keep_last = 3, .keep_every = 100});
+    const auto mesh = init_device_mesh("cpu", {2});
+    const auto w = distribute_tensor(torch::zeros({10}), mesh, {Shard(0)});
+    for (const int64_t step : {100, 110, 120, 130, 140}) {
+      w.fill_(static_cast<double>(step));
+      checkpoints.save_async(step, {{"w", w}, {"step", step}});
+    }
+    checkpoints.wait();
+    EXPECT_EQ(checkpoints.steps(), (std::vector<int64_t>{100, 120, 130, 140}));
+    barrier(world.group());
+    if (world.rank() == 0) {
+      fs::remove(fs::path(checkpoints.path_of(140)) / "__1_0.distcp");
+      fs::resize_file(fs::path(checkpoints.path_of(130)) / ".metadata", 20);
+    }
+    barrier(world.group());
+    StateDict state{{"w", w}, {"step", 0}};
+    EXPECT_EQ(checkpoints.load_latest(state), std::optional<int64_t>(120));
+    EXPECT_EQ(*state.at("step").integer(), 120);
+    EXPECT_EQ(full_tensor(w).sum().item<double>(), 1200);
+    ASSERT_EQ(checkpoints.warnings().size(), 2U);
+    EXPECT_NE(checkpoints.warnings()[0].find("step-140 is skipped: load: "), std::string::npos);
+    EXPECT_NE(checkpoints.warnings()[0].find("__1_0.distcp"), std::string::npos);
+    EXPECT_NE(checkpoints.warnings()[1].find(".metadata"), std::string::npos);
+    StateDict misfit{{"w", torch::zeros({11})}};
+    EXPECT_THROW(checkpoints.load_latest(misfit), c10::ValueError);
+    EXPECT_EQ(CheckpointManager(path("none")).load_latest(state), std::nullopt);
+  });
+}
+
+TEST_F(CheckpointErrorsTest, TrainingGoesOnOnAnotherMesh) {
+  const auto train = [](torch::nn::Linear& model, torch::optim::Optimizer& optimizer, int steps) {
+    for (int i = 0; i < steps; ++i) {
+      optimizer.zero_grad();
+      model->forward(torch::linspace(-1, 1, 12).view({3, 4})).square().sum().backward();
+      optimizer.step();
+    }
+  };
+  const auto make = [](const World& world, const Placement& placement) {
+    torch::nn::Linear model(4, 6);
+    const torch::NoGradGuard no_grad;
+    model->weight.copy_(torch::linspace(0, 1, 24).view({6, 4}));
+    model->bias.zero_();
+    const auto mesh = init_device_mesh("cpu", {world.size()});
+    distribute_parameter_(model->weight, mesh, {placement});
+    return model;
+  };
+  at::Tensor expected;
+  spawn(1, [&](World& world) {
+    auto model = make(world, Replicate());
+    torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.1));
+    train(model, optimizer, 5);
+    expected = full_tensor(model->weight).detach();
+  });
+  spawn(2, [&](World& world) {
+    auto model = make(world, Shard(0));
+    torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.1));
+    CheckpointManager checkpoints(path("run"));
+    EXPECT_EQ(checkpoints.resume(model, optimizer), std::nullopt);
+    train(model, optimizer, 3);
+    checkpoints.save_async(3, model, optimizer);
+  });
+  spawn(3, [&](World& world) {
+    auto model = make(world, Shard(1));
+    torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.5));
+    CheckpointManager checkpoints(path("run"));
+    EXPECT_EQ(checkpoints.resume(model, optimizer), std::optional<int64_t>(3));
+    train(model, optimizer, 2);
+    EXPECT_TRUE(full_tensor(model->weight).allclose(expected, 1e-5, 1e-6));
+  });
+}
+
+TEST_F(CheckpointErrorsTest, TheManagerKeepsWhatOthersBuildOn) {
+  CheckpointManager checkpoints(path("run"), {.keep_last = 1, .incremental = true});
+  const auto w = torch::arange(1 << 20);
+  for (const int64_t step : {1, 2, 3}) checkpoints.save(step, {{"w", w}, {"step", step}});
+  EXPECT_EQ(checkpoints.steps().front(), 1);  // holds the bytes
+  EXPECT_EQ(checkpoints.steps().back(), 3);
+  StateDict state{{"w", torch::zeros_like(w)}, {"step", 0}};
+  EXPECT_EQ(checkpoints.load_latest(state), std::optional<int64_t>(3));
+  EXPECT_TRUE(state.at("w").tensor()->equal(w));
+}
+
+}  // namespace
+}  // namespace sherd::testing
