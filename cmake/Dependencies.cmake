@@ -54,7 +54,15 @@ function(sherd_optional_library name)
 endfunction()
 
 sherd_optional_library(xxhash HEADER xxhash.h)    # digests
-sherd_optional_library(uring HEADER liburing.h)  # reads and writes of a disk, many at once
+sherd_optional_library(uring HEADER liburing.h)  # reads of a disk, many at once
+
+# Optional: object stores. libcurl is loaded by the programs that talk to one, so it is not linked.
+find_path(CURL_INCLUDE_DIR curl/curl.h)
+if(CURL_INCLUDE_DIR)
+  message(STATUS "sherd: curl when it is asked for")
+else()
+  message(STATUS "sherd: curl no")
+endif()
 
 if(SHERD_TORCH_ROOMS)
   include(Libtorch)
