@@ -59,6 +59,14 @@ endfunction()
 sherd_optional_library(zstd HEADER zstd.h)        # compressed items of checkpoints
 sherd_optional_library(uring HEADER liburing.h)  # reads and writes of a disk, many at once
 
+# Optional: object stores. libcurl is loaded by the programs that talk to one, so it is not linked.
+find_path(CURL_INCLUDE_DIR curl/curl.h)
+if(CURL_INCLUDE_DIR)
+  message(STATUS "sherd: curl when it is asked for")
+else()
+  message(STATUS "sherd: curl no")
+endif()
+
 if(SHERD_TORCH_ROOMS)
   include(Libtorch)
 endif()

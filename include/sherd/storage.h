@@ -19,7 +19,8 @@ struct ReadRequest {
   std::span<std::byte> into;
 };
 
-/// A file open for reading. It stays the same file when another takes its name.
+/// A file open for reading. It stays the same file when another takes its name; where a driver cannot keep what was
+/// there before (an object store), reading it throws then.
 class StoredFile {
  public:
   virtual ~StoredFile() = default;
@@ -85,9 +86,12 @@ class Storage {
   /// The same for all folders that are, or would be, in this one.
   virtual std::vector<DraftName> drafts_in(const std::string& folder) const = 0;
 
-  /// Whether a draft takes the place of a folder in one step. Where not (object stores), commit() writes its `last`
-  /// file over the old one, and the names of the other files must be new ones.
-  virtual bool replaces_folders() const { return true; }
+  /// Whether a commit puts all files of a draft in place in one step. Where it does not, it puts `last` alone in place
+  /// in one step, after all the others; so that these do not meet files of the folder that was there, their names have
+  /// the draft's id in them, or commit throws std::invalid_argument. And a folder is then removed file by file: `last`
+  /// first, by the caller.
+  virtual bool replaces_whole_folders() const { return true; }
+
   /// "dir/file".
   virtual std::string join(const std::string& folder, const std::string& name) const { return folder + "/" + name; }
 };
@@ -101,10 +105,26 @@ struct DiskOptions {
   bool io_uring = true;
 };
 
+/// Empty texts are taken from the variables that AWS's own programs read.
+struct S3Options {
+  std::string bucket = {};
+  std::string endpoint = {};  // "http://localhost:9000"; AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or AWS itself
+  std::string region = {};    // AWS_REGION, AWS_DEFAULT_REGION, or us-east-1
+  std::string access_key = {};
+  std::string secret_key = {};
+  std::string session_token = {};
+  /// How often a request is sent again when the store is busy or the connection breaks; the waits between double from
+  /// 50 ms to 5 s.
+  int retries = 8;
+};
+
 /// Folders of a file system.
 std::shared_ptr<Storage> disk_storage(const DiskOptions& options = {});
 /// Folders in the memory of this process: for tests, and for states that are handed from one part of a program to
 /// another.
 std::shared_ptr<Storage> memory_storage();
+/// Folders in a bucket of S3, or of a store that speaks as it does (MinIO, Ceph and others); paths are keys. Needs
+/// libcurl when it is called. See Storage::replaces_whole_folders.
+std::shared_ptr<Storage> s3_storage(const S3Options& options);
 
 }  // namespace sherd

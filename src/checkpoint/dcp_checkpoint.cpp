@@ -119,13 +119,13 @@ bool DcpCheckpoint::is_at(const Storage& storage, const std::string& path) {
 
 DcpCheckpoint::DcpCheckpoint(std::shared_ptr<Storage> storage, std::string path, bool verify)
     : storage_(std::move(storage)), path_(std::move(path)), verify_(verify) {
-  read_manifest();
+  read_manifest(format::kManifestName);
   read_metadata();
   files_.resize(metadata_.files.size());
 }
 
-void DcpCheckpoint::read_manifest() {
-  const std::string file = storage_->join(path_, format::kManifestName);
+void DcpCheckpoint::read_manifest(const std::string& name) {
+  const std::string file = storage_->join(path_, name);
   if (!storage_->exists(file)) return;
   const std::string bytes = read_file(*storage_, file);
   manifest_ = format::decode_manifest(std::as_bytes(std::span(bytes)), file);
@@ -158,6 +158,10 @@ void DcpCheckpoint::read_metadata() {
     return;
   }
   const std::string bytes = read_checked(kMetadata);
+  if (!manifest_ && !storage_->replaces_whole_folders()) {
+    const std::string id = format::decode_metadata(std::as_bytes(std::span(bytes)), file).save_id;
+    if (!id.empty()) read_manifest(format::manifest_name(id));
+  }
   const format::ManifestFile* digests = manifest_ ? manifest_->find(kMetadata) : nullptr;
   bool intact = digests != nullptr && digests->length == static_cast<int64_t>(bytes.size());
   for (size_t i = 0; intact && i < digests->blocks.size(); ++i) {

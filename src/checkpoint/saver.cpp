@@ -66,8 +66,8 @@ Saver::Saver(const Group& group, std::string path, SaveOptions options)
 }
 
 std::string Saver::file_of(int32_t place) const {
-  return storage_->replaces_folders() ? fmt::format("__{}_0.distcp", place)
-                                      : fmt::format("__{}_0-{}.distcp", place, id_.substr(0, 8));
+  return storage_->replaces_whole_folders() ? fmt::format("__{}_0.distcp", place)
+                                      : fmt::format("__{}_0-{}.distcp", place, id_);
 }
 
 // The first rank's part: the draft is there before others open it.
@@ -288,7 +288,8 @@ void Saver::write_metadata(const std::vector<Report>& reports) {
   manifest.files.push_back(stream.finish().file);
   std::sort(manifest.files.begin(), manifest.files.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   const std::string bytes = format::encode_manifest(manifest);
-  const auto writer = draft_->create(format::kManifestName, static_cast<int64_t>(bytes.size()));
+  const std::string name = storage_->replaces_whole_folders() ? format::kManifestName : format::manifest_name(id_);
+  const auto writer = draft_->create(name, static_cast<int64_t>(bytes.size()));
   writer->write(0, std::as_bytes(std::span(bytes)));
   writer->finish();
   draft_->commit(kMetadata);

@@ -14,6 +14,8 @@
 namespace sherd::format {
 
 inline constexpr const char* kManifestName = "sherd.manifest";
+/// Its name in stores that cannot put a folder in place in one step: there are two for a moment.
+inline std::string manifest_name(const std::string& id) { return std::string(kManifestName) + "-" + id; }
 inline constexpr int64_t kBlock = int64_t{1} << 20;
 
 /// XXH3, 128 bits.

@@ -56,7 +56,7 @@ class DiskStorage final : public Storage {
   }
 
   std::unique_ptr<Draft> draft(const std::string& folder, const std::string& id) override {
-    check_draft_id(id);
+    check_draft(folder, id);
     return open_disk_draft(disk_, follow_links(posix(), clean_path(folder)), id);
   }
 

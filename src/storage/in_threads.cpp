@@ -1,6 +1,5 @@
 #include "storage/in_threads.h"
 
-#include <algorithm>
 #include <exception>
 #include <mutex>
 #include <system_error>
@@ -10,8 +9,6 @@
 namespace sherd {
 
 void in_threads(size_t threads, const std::function<void()>& work) {
-  // Beyond one for each core, threads wait for the disk: four at least keep it busy, and 16 any disk.
-  const size_t most = std::clamp<size_t>(std::thread::hardware_concurrency(), 4, 16);
   std::mutex mutex;
   std::exception_ptr failure;
   const auto guarded = [&] {
@@ -23,11 +20,11 @@ void in_threads(size_t threads, const std::function<void()>& work) {
     }
   };
   std::vector<std::jthread> others;
-  for (size_t i = 1; i < std::min(threads, most); ++i) {
+  for (size_t i = 1; i < threads; ++i) {
     try {
       others.emplace_back(guarded);
     } catch (const std::system_error&) {
-      break;  // no more threads are to be had: those there are do the work
+      break;  // those there are do the work
     }
   }
   guarded();

@@ -6,8 +6,8 @@
 
 namespace sherd {
 
-/// Calls `work` in `threads` threads at once, the calling one among them, but in no more than the machine has use for.
-/// Returns when all have returned; throws what one of them threw.
+/// Calls `work` in `threads` threads at once, the calling one among them; in fewer where no more are to be had. Returns
+/// when all have returned; throws what one of them threw.
 void in_threads(size_t threads, const std::function<void()>& work);
 
 }  // namespace sherd

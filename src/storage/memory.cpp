@@ -158,7 +158,7 @@ class MemoryStorage final : public Storage {
   }
 
   std::unique_ptr<Draft> draft(const std::string& folder, const std::string& id) override {
-    check_draft_id(id);
+    check_draft(folder, id);
     return std::make_unique<MemoryDraft>(memory_, clean_path(folder), id);
   }
 

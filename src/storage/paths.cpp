@@ -57,7 +57,11 @@ std::optional<BesideName> parse_beside(std::string_view name) {
   return std::nullopt;
 }
 
-void check_draft_id(std::string_view id) {
+void check_draft(std::string_view folder, std::string_view id) {
+  const std::string name = name_of(clean_path(folder));
+  if (name.empty() || name == "." || name == "..") {
+    throw std::invalid_argument(ErrorText("draft", "the folder has no name of its own").fact("folder", folder));
+  }
   if (is_id(id)) return;
   throw std::invalid_argument(ErrorText("draft", "an id has letters, digits, _ and - only").fact("id", id));
 }

@@ -29,8 +29,8 @@ std::string beside(std::string_view folder, Beside what, std::string_view id);
 /// Nothing where the name is an ordinary one.
 std::optional<BesideName> parse_beside(std::string_view name);
 
-/// Letters, digits, "_" and "-". Throws std::invalid_argument.
-void check_draft_id(std::string_view id);
+/// The folder has a name, and the id letters, digits, "_" and "-". Throws std::invalid_argument.
+void check_draft(std::string_view folder, std::string_view id);
 /// The name of a file inside a draft: relative, with folders, without ".." and empty parts. Throws
 /// std::invalid_argument.
 void check_file_name(std::string_view name);

@@ -21,15 +21,25 @@ struct StorageDriver {
   std::function<std::shared_ptr<const std::string>()> root = [] { return std::make_shared<const std::string>("root"); };
   /// Files have holes that take no room, and may be larger than memory.
   bool sparse = true;
+  /// A file that is open is read to its end when another has taken its place; otherwise reading it throws.
+  bool keeps_open_files = true;
+  /// Why this driver cannot be tested here; empty where it can.
+  std::function<std::string()> missing = [] { return std::string(); };
 };
 
 class StorageTest : public ::testing::TestWithParam<StorageDriver> {
  protected:
+  void SetUp() override {
+    if (const std::string missing = GetParam().missing(); !missing.empty()) GTEST_SKIP() << missing;
+    root_ = GetParam().root();
+    storage_ = GetParam().make();
+  }
+
   /// In the test's own folder.
   std::string at(const std::string& name) const { return *root_ + "/" + name; }
 
-  std::shared_ptr<const std::string> root_ = GetParam().root();
-  std::shared_ptr<Storage> storage_ = GetParam().make();
+  std::shared_ptr<const std::string> root_;
+  std::shared_ptr<Storage> storage_;
 };
 
 /// What a file holds.
