@@ -1,4 +1,5 @@
-sherd_test(state_dict_test LABEL unit LINK sherd SOURCES unit/checkpoint/state_dict_test.cpp)
+sherd_test(state_dict_test LABEL unit LINK sherd
+  SOURCES unit/checkpoint/state_dict_test.cpp unit/checkpoint/flatten_sharded_test.cpp)
 sherd_test(model_state_test LABEL unit LINK sherd
   SOURCES unit/checkpoint/model_state_test.cpp unit/checkpoint/optimizer_state_test.cpp)
 
