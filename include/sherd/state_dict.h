@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "sherd/checkpointable.h"
+#include "sherd/group.h"
 
 namespace sherd {
 
@@ -172,5 +173,11 @@ void set_element(StateDict& state, const StatePath& path, StateValue value);
 
 /// "model.layers.0.weight".
 std::string to_string(const StatePath& path);
+
+/// The state with ShardedTensors whose shards are ShardedTensors themselves, to any depth, as flat ones of the same
+/// memory, held by the ranks of the group that have a state with that name. save() needs no such thing; it is for who
+/// looks at shards. Statefuls become dicts. Every rank of the group (the current world where there is none) calls it,
+/// for two small exchanges; throws c10::ValueError on all of them where the shards of a tensor do not tile it.
+StateDict flatten_sharded_tensors(const StateDict& state, const std::optional<Group>& group = {});
 
 }  // namespace sherd

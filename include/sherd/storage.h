@@ -48,8 +48,8 @@ class Draft {
   /// `size`: what the file will hold, where it is known; 0 where not. Folders in the name are made. A name that was
   /// created before starts anew.
   virtual std::unique_ptr<FileWriter> create(const std::string& name, int64_t size = 0) = 0;
-  /// The size of a file of the draft that any rank finished; nothing where this rank does not see it.
-  virtual std::optional<int64_t> size(const std::string& name) const = 0;
+  /// Whether this rank sees a file of the draft that any rank finished.
+  virtual bool has(const std::string& name) const = 0;
   /// Puts the draft in the folder's place, in one step; what was there is removed after it. `last` is the file without
   /// which the folder is no checkpoint: a driver that has no such step writes it last of all. Throws where `last` is
   /// not there.

@@ -1,6 +1,8 @@
 #include "checkpoint/full_state.h"
 
 #include "checkpoint/placing.h"
+#include "checkpoint/sharing.h"
+#include "checkpoint/state_paths.h"
 #include "comm/errors.h"
 #include "sherd/world.h"
 
@@ -8,35 +10,59 @@ namespace sherd::detail {
 namespace {
 
 using at::Tensor;
-using Convert = std::function<Tensor(const Tensor&)>;
+using Convert = std::function<Tensor(const StatePath&, const Tensor&)>;
 
-std::vector<StateValue> converted(const std::vector<StateValue>& values, const Convert& convert);
+// A state with other tensors.
+class Converter {
+ public:
+  explicit Converter(const Convert& convert) : convert_(convert) {}
 
-StateDict converted(const StateDict& dict, const Convert& convert);
-
-StateValue converted(const StateValue& value, const Convert& convert) {
-  if (const StateDict* dict = value.dict()) return converted(*dict, convert);
-  if (const StateList* list = value.list()) return StateList(converted(*list, convert));
-  if (const StateTuple* tuple = value.tuple()) return StateTuple{converted(tuple->items, convert)};
-  if (const Tensor* tensor = value.tensor()) return convert(*tensor);
-  return value;
-}
-
-std::vector<StateValue> converted(const std::vector<StateValue>& values, const Convert& convert) {
-  std::vector<StateValue> result;
-  result.reserve(values.size());
-  for (const StateValue& value : values) result.push_back(converted(value, convert));
-  return result;
-}
-
-// What this rank has no part of is not in its state.
-StateDict converted(const StateDict& dict, const Convert& convert) {
-  StateDict result;
-  for (const auto& [key, value] : dict) {
-    StateValue now = converted(value, convert);
-    if (now.tensor() == nullptr || now.tensor()->defined()) result[key] = std::move(now);
+  // What this rank has no part of is not in its state.
+  StateDict dict(const StateDict& from) {
+    StateDict result;
+    for (const auto& [key, item] : from) {
+      path_.push_back(key);
+      StateValue now = value(item);
+      path_.pop_back();
+      if (now.tensor() == nullptr || now.tensor()->defined()) result[key] = std::move(now);
+    }
+    return result;
   }
-  return result;
+
+ private:
+  StateValue value(const StateValue& from) {
+    if (from.dict() != nullptr) return dict(*from.dict());
+    if (from.list() != nullptr) return items(*from.list());
+    if (from.tuple() != nullptr) return StateTuple{items(from.tuple()->items)};
+    return from.tensor() != nullptr ? StateValue(convert_(path_, *from.tensor())) : from;
+  }
+
+  std::vector<StateValue> items(const std::vector<StateValue>& from) {
+    std::vector<StateValue> result;
+    for (size_t i = 0; i < from.size(); ++i) {
+      path_.emplace_back(static_cast<int64_t>(i));
+      result.push_back(value(from[i]));
+      path_.pop_back();
+    }
+    return result;
+  }
+
+  const Convert& convert_;
+  StatePath path_;
+};
+
+StateDict converted(const StateDict& state, const Convert& convert) { return Converter(convert).dict(state); }
+
+StateDict collected(const StateDict& state) {
+  std::vector<SharedTensor> tensors;
+  converted(state, [&](const StatePath& path, const Tensor& tensor) {
+    tensors.push_back({quoted(path), tensor});
+    return tensor;
+  });
+  const std::map<std::string, Tensor> whole = collect(tensors);
+  const auto world = find_world();
+  if (world && world->rank() != 0) return {};
+  return converted(state, [&](const StatePath& path, const Tensor&) { return whole.at(quoted(path)); });
 }
 
 }  // namespace
@@ -50,11 +76,12 @@ void check_options(const char* operation, const StateDictOptions& options) {
 }
 
 StateDict with_options(const StateDict& state, const StateDictOptions& options) {
-  if (!options.full_state_dict) return options.cpu_offload ? converted(state, on_cpu) : state;
-  if (!options.cpu_offload) return converted(state, whole_of);
-  StateDict whole = converted(state, whole_on_rank0);
-  const auto world = find_world();
-  return !world || world->rank() == 0 ? whole : StateDict();
+  if (options.full_state_dict && options.cpu_offload) return collected(state);
+  if (options.full_state_dict) {
+    return converted(state, [](const StatePath&, const Tensor& tensor) { return whole_of(tensor); });
+  }
+  if (!options.cpu_offload) return state;
+  return converted(state, [](const StatePath&, const Tensor& tensor) { return on_cpu(tensor); });
 }
 
 }  // namespace sherd::detail

@@ -8,6 +8,7 @@
 #include "checkpoint/full_state.h"
 #include "checkpoint/module_tensors.h"
 #include "checkpoint/placing.h"
+#include "checkpoint/sharing.h"
 #include "checkpoint/skeleton.h"
 #include "comm/errors.h"
 #include "sherd/collectives.h"
@@ -36,6 +37,7 @@ std::string listed(const std::vector<std::string>& names) {
 
 // What goes where, once everything is known to fit.
 struct Assignment {
+  std::string name;
   Tensor target;
   Tensor value;
 };
@@ -59,7 +61,7 @@ std::vector<Assignment> check_state(const torch::nn::Module& module, const State
                                     .fact("state", value->kind())
                                     .help("a state of the same module"));
     }
-    assignments.push_back({item.tensor, *tensor});
+    assignments.push_back({item.name, item.tensor, *tensor});
   }
   for (const auto& [key, value] : state) {
     const std::string name = to_string(StatePath{key});
@@ -85,12 +87,9 @@ c10::Device device_for(const std::vector<Assignment>& assignments) {
   return c10::kCPU;
 }
 
-void assign(const std::vector<Assignment>& assignments, detail::Source source) {
+void give_memory(const std::vector<Assignment>& assignments) {
   const c10::Device device = device_for(assignments);
-  for (const Assignment& item : assignments) {
-    detail::give_memory(item.target, device);
-    detail::place(item.target, item.value, source);
-  }
+  for (const Assignment& item : assignments) detail::give_memory(item.target, device);
 }
 
 }  // namespace
@@ -109,13 +108,22 @@ IncompatibleKeys set_model_state_dict(torch::nn::Module& module, const StateDict
   detail::check_options(kOperation, options);
   IncompatibleKeys keys;
   if (!options.broadcast_from_rank0) {
-    assign(check_state(module, state, options, keys), detail::Source::here);
+    const std::vector<Assignment> assignments = check_state(module, state, options, keys);
+    give_memory(assignments);
+    for (const Assignment& item : assignments) detail::place(item.target, item.value);
     return keys;
   }
   const StateDict told = detail::told_by_rank0(kOperation, state);
   std::vector<Assignment> assignments;
   agree(current_world().group(), kOperation, [&] { assignments = check_state(module, told, options, keys); });
-  assign(assignments, detail::Source::rank0);
+  give_memory(assignments);
+  std::vector<detail::SharedTensor> tensors;
+  for (const Assignment& item : assignments) tensors.push_back({item.name, item.target});
+  std::map<std::string, Tensor> values;
+  for (const auto& [key, value] : told) {
+    if (value.tensor() != nullptr) values[to_string(StatePath{key})] = *value.tensor();
+  }
+  detail::share_out(tensors, values);
   return keys;
 }
 

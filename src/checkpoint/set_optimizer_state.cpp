@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
+#include <map>
 #include <unordered_set>
 
 #include "checkpoint/full_state.h"
 #include "checkpoint/optimizer_format.h"
 #include "checkpoint/placing.h"
 #include "checkpoint/saved_optimizer.h"
+#include "checkpoint/sharing.h"
 #include "checkpoint/skeleton.h"
 #include "comm/errors.h"
 #include "sherd/collectives.h"
@@ -23,6 +26,7 @@ using at::Tensor;
 using detail::GroupField;
 using detail::OptimizerFormat;
 using detail::OptimizerOptions;
+using detail::OptimizerParamState;
 using detail::StateField;
 using torch::optim::Optimizer;
 
@@ -60,7 +64,12 @@ struct StateChange {
   const OptimizerFormat* format;
   OptimizerOptions* options;
   Tensor parameter;
-  std::vector<std::pair<const StateField*, StateValue>> values;
+  struct Value {
+    const StateField* field;
+    std::string name;  // in the state, with the name by which the parameter was found there
+    StateValue value;
+  };
+  std::vector<Value> values;
 };
 
 class Setter {
@@ -92,9 +101,49 @@ class Setter {
     }
   }
 
-  void apply(detail::Source source) {
-    for (const OptionChange& change : option_changes_) change.field->set(*change.options, change.value);
-    for (const StateChange& change : state_changes_) apply(change, source);
+  void apply() {
+    change_options();
+    for (const StateChange& change : state_changes_) {
+      OptimizerParamState& state = state_of(change);
+      for (const StateChange::Value& item : change.values) {
+        if (item.field->like_parameter) {
+          detail::place(target_of(change, state, *item.field), *item.value.tensor());
+        } else {
+          item.field->set(state, fitted(item.value, change.parameter));
+        }
+      }
+    }
+  }
+
+  // The same with the tensors that rank 0 has.
+  void apply_from_rank0() {
+    change_options();
+    std::vector<detail::SharedTensor> tensors;
+    for (const StateChange& change : state_changes_) {
+      OptimizerParamState& state = state_of(change);
+      for (const StateChange::Value& item : change.values) {
+        if (item.field->like_parameter) tensors.push_back({item.name, target_of(change, state, *item.field)});
+      }
+    }
+    std::map<std::string, Tensor> values;
+    for (const FlatLeaf& leaf : flatten_state_dict({{detail::kState, states_}})) {
+      if (leaf.value.tensor() != nullptr) values[leaf.name] = *leaf.value.tensor();
+    }
+    // Lists of vectors are the same on every rank.
+    std::map<std::string, Tensor> arrived;
+    for (const StateChange& change : state_changes_) {
+      for (const StateChange::Value& item : change.values) {
+        if (!item.field->like_parameter) add_memory(item, change.parameter, values, arrived);
+      }
+    }
+    for (const auto& [name, tensor] : arrived) tensors.push_back({name, tensor});
+    detail::share_out(tensors, values);
+    for (const StateChange& change : state_changes_) {
+      for (const StateChange::Value& item : change.values) {
+        if (item.field->like_parameter) continue;
+        item.field->set(state_of(change), fitted(with_arrived(item.name, item.value, arrived), change.parameter));
+      }
+    }
   }
 
   IncompatibleKeys keys() { return std::move(keys_); }
@@ -175,20 +224,22 @@ class Setter {
     }
   }
 
-  const StateDict* find_state(const Tensor& parameter) const {
+  // Nothing where the state knows the parameter by none of its names.
+  std::optional<std::string> saved_name(const Tensor& parameter) const {
     for (const std::string& name : detail::names_of(kOperation, names_, parameter)) {
       const StateValue* found = states_.find(name);
-      if (found != nullptr && found->dict() != nullptr) return found->dict();
+      if (found != nullptr && found->dict() != nullptr) return name;
     }
-    return nullptr;
+    return std::nullopt;
   }
 
   // `options` are those that the group will have.
   void check_state(const OptimizerFormat& format, Optimizer& optimizer, OptimizerOptions& group_options,
                    OptimizerOptions& options, const Tensor& parameter) {
     if (!format.has_state(options)) return;
-    const std::string name = "state." + name_of(parameter);
-    const StateDict* saved = find_state(parameter);
+    const std::optional<std::string> found = saved_name(parameter);
+    const std::string name = "state." + (found ? *found : name_of(parameter));
+    const StateDict* saved = found ? states_.at(*found).dict() : nullptr;
     if (saved == nullptr) {
       if (!parameter.requires_grad()) return;
       if (strict_) refuse_missing(name);
@@ -213,7 +264,7 @@ class Setter {
       } else {
         named(field_name, [&] { field.set(*trial, *value); });
       }
-      change.values.emplace_back(&field, *value);
+      change.values.push_back({&field, field_name, *value});
     }
     for (const auto& [key, value] : *saved) {
       if (!known.contains(text_of(key))) keys_.unexpected.push_back(name + "." + text_of(key));
@@ -231,39 +282,62 @@ class Setter {
                                   .help("a state of the same module"));
   }
 
-  static void apply(const StateChange& change, detail::Source source) {
+  void change_options() {
+    for (const OptionChange& change : option_changes_) change.field->set(*change.options, change.value);
+  }
+
+  static OptimizerParamState& state_of(const StateChange& change) {
     auto& state = change.optimizer->state()[change.parameter.unsafeGetTensorImpl()];
     if (!state) state = detail::initial_state(*change.format, change.parameter, *change.options);
-    for (const auto& [field, value] : change.values) {
-      if (!field->like_parameter) {
-        field->set(*state, brought(value, change.parameter, source));
-        continue;
-      }
-      StateValue target = field->get(*state);
-      if (target.is_none()) {
-        target =
-            at::full_like(change.parameter.detach(), field->initial(*change.options), {}, at::MemoryFormat::Preserve);
-        field->set(*state, target);
-      }
-      detail::place(*target.tensor(), *value.tensor(), source);
+    return *state;
+  }
+
+  static Tensor target_of(const StateChange& change, OptimizerParamState& state, const StateField& field) {
+    const StateValue there = field.get(state);
+    if (!there.is_none()) return *there.tensor();
+    const Tensor made =
+        at::full_like(change.parameter.detach(), field.initial(*change.options), {}, at::MemoryFormat::Preserve);
+    field.set(state, made);
+    return made;
+  }
+
+  static c10::Device device_of(const Tensor& parameter) {
+    return is_dtensor(parameter) ? mesh_of(parameter).device() : parameter.device();
+  }
+
+  // Memory for what is not of one element: that was told.
+  static void add_memory(const StateChange::Value& item, const Tensor& parameter,
+                         const std::map<std::string, Tensor>& values, std::map<std::string, Tensor>& arrived) {
+    for (const auto& [name, tensor] : values) {
+      if (tensor.numel() == 1 || (name != item.name && !name.starts_with(item.name + "."))) continue;
+      arrived[name] = at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()).device(device_of(parameter)));
     }
   }
 
-  // Tensors that are the same on every rank, inside whatever holds them, with the parameter's dtype and device.
-  static StateValue brought(const StateValue& value, const Tensor& parameter, detail::Source source) {
+  static StateValue with_arrived(const std::string& name, const StateValue& value,
+                                 const std::map<std::string, Tensor>& arrived) {
     if (const StateList* list = value.list()) {
       StateList items;
-      for (const StateValue& item : *list) items.push_back(brought(item, parameter, source));
+      for (size_t i = 0; i < list->size(); ++i) {
+        items.push_back(with_arrived(fmt::format("{}.{}", name, i), (*list)[i], arrived));
+      }
+      return items;
+    }
+    const auto found = arrived.find(name);
+    return found != arrived.end() ? StateValue(found->second) : value;
+  }
+
+  // Tensors that are the same on every rank, inside whatever holds them, with the parameter's dtype and device.
+  static StateValue fitted(const StateValue& value, const Tensor& parameter) {
+    if (const StateList* list = value.list()) {
+      StateList items;
+      for (const StateValue& item : *list) items.push_back(fitted(item, parameter));
       return items;
     }
     const Tensor* tensor = value.tensor();
     if (tensor == nullptr || !tensor->defined() || detail::is_in_parts(*tensor)) return value;
-    const c10::Device device = is_dtensor(parameter) ? mesh_of(parameter).device() : parameter.device();
-    Tensor here = tensor->numel() == 1 || source == detail::Source::here
-                      ? tensor->detach()
-                      : at::empty(tensor->sizes(), tensor->options().device(device).requires_grad(std::nullopt));
-    if (!here.is_alias_of(*tensor)) detail::place(here, *tensor, source);
-    here = here.to(device, here.is_floating_point() ? parameter.scalar_type() : here.scalar_type());
+    const Tensor here = tensor->detach().to(
+        device_of(parameter), tensor->is_floating_point() ? parameter.scalar_type() : tensor->scalar_type());
     if (!is_dtensor(parameter)) return here;
     return distribute_tensor(here, mesh_of(parameter), Placements(placements_of(parameter).size(), Replicate()),
                              {.source = std::nullopt});
@@ -289,10 +363,10 @@ IncompatibleKeys set_optimizer_state_dict(const torch::nn::Module& module, const
   if (options.broadcast_from_rank0) {
     const StateDict told = detail::told_by_rank0(kOperation, state);
     agree(current_world().group(), kOperation, [&] { setter.check(told); });
-    setter.apply(detail::Source::rank0);
+    setter.apply_from_rank0();
   } else {
     setter.check(state);
-    setter.apply(detail::Source::here);
+    setter.apply();
   }
   return setter.keys();
 }

@@ -5,10 +5,7 @@
 // `<folder>.old-<id>`, and the draft the folder. Between them readers find the former one by find_on_disk, and the next
 // commit or removal clears it away.
 
-#include <fcntl.h>
-
 #include <cerrno>
-#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -37,10 +34,9 @@ class DiskDraft final : public Draft {
     return create_disk_file(disk_, path, size);
   }
 
-  std::optional<int64_t> size(const std::string& name) const override {
-    const OpenFile file(posix(), posix().open(draft_ + "/" + name, O_RDONLY));
-    const int64_t bytes = file.get() < 0 ? -1 : posix().size(file.get());
-    return bytes < 0 ? std::nullopt : std::optional(bytes);
+  bool has(const std::string& name) const override {
+    PathKind kind = PathKind::file;
+    return posix().kind(draft_ + "/" + name, kind) >= 0;
   }
 
   void commit(const std::string& last) override {

@@ -100,12 +100,10 @@ class MemoryDraft final : public Draft {
                                           });
   }
 
-  std::optional<int64_t> size(const std::string& name) const override {
+  bool has(const std::string& name) const override {
     const std::scoped_lock lock(memory_->mutex);
     const auto draft = memory_->drafts.find(key_);
-    if (draft == memory_->drafts.end()) return std::nullopt;
-    const auto file = draft->second.find(name);
-    return file == draft->second.end() ? std::nullopt : std::optional(static_cast<int64_t>(file->second->size()));
+    return draft != memory_->drafts.end() && draft->second.contains(name);
   }
 
   void commit(const std::string& last) override {

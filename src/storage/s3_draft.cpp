@@ -32,6 +32,10 @@ class S3Draft final : public Draft {
     return create_s3_file(client_, keys_, name, size);
   }
 
+  bool has(const std::string& name) const override {
+    return client_->head(keys_.data(name)).has_value() || client_->head(keys_.upload(name)).has_value();
+  }
+
   void commit(const std::string& last) override {
     const Files files = read_files();
     const std::vector<std::string> names = finished_names(files);

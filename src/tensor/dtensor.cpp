@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "comm/call.h"
@@ -32,16 +33,17 @@ std::string tensor_text(const Tensor& tensor) {
   return detail::dtype_name(tensor.scalar_type()) + to_string(tensor.sizes().vec());
 }
 
-// The parts that the ranks along `axis` hold, once the axes up to it are applied.
+// The parts that the ranks along `axis` hold, once the axes before it are applied. `whole`: what the source has;
+// nothing elsewhere.
 Tensor scatter_axis(const Tensor& whole, const DeviceMesh& mesh, const Layout& before, const Layout& after,
-                    int64_t axis, int source) {
+                    int64_t axis, int source, const at::TensorOptions& options) {
   const Dims& here = *mesh.coordinate();
   const Group group = mesh.group(axis);
   const plan::RunGrid held = plan::grid_of(before, here);
   Tensor in;
   std::vector<int64_t> numels;
   if (group.rank() == source) {
-    in = at::empty({whole.numel()}, whole.options());
+    in = at::empty({whole.numel()}, options);
     int64_t at = 0;
     for (int64_t i = 0; i < mesh.size(axis); ++i) {
       Dims there = here;
@@ -53,26 +55,40 @@ Tensor scatter_axis(const Tensor& whole, const DeviceMesh& mesh, const Layout& b
       at += count;
     }
   }
-  Tensor out = at::empty(local_shape(after, here), whole.options());
+  Tensor out = at::empty(local_shape(after, here), options);
   scatter(group, out, in, source, numels).wait();
   return out;
 }
 
-// Axis by axis from the left: cut or copy what the source rank of each line has.
+// What one rank has, cut along the axes that shard and then copied along the others, so that nobody gets more than it
+// keeps. A line of ranks takes part once the axes to come have their source in it.
 Tensor spread(const Tensor& tensor, const DeviceMesh& mesh, const Placements& placements, int source) {
-  Layout layout{mesh.mesh(), tensor.sizes().vec(), Placements(placements.size(), Replicate())};
-  Tensor local = tensor.contiguous();
+  const Dims& here = *mesh.coordinate();
+  const auto cuts = [&](int64_t axis) { return is_shard(placements[static_cast<size_t>(axis)]); };
+  std::vector<int64_t> axes;
   for (int64_t axis = 0; axis < mesh.ndim(); ++axis) {
-    if (mesh.size(axis) == 1) continue;
-    Layout after = layout;
-    if (is_shard(placements[static_cast<size_t>(axis)])) {
-      after.placements[static_cast<size_t>(axis)] = placements[static_cast<size_t>(axis)];
-      local = scatter_axis(local, mesh, layout, after, axis, source);
-    } else {
+    if (mesh.size(axis) > 1) axes.push_back(axis);
+  }
+  std::stable_partition(axes.begin(), axes.end(), cuts);
+  const auto at_source = [&](auto from) {
+    return std::all_of(from, axes.end(), [&](int64_t axis) { return here[static_cast<size_t>(axis)] == source; });
+  };
+
+  Layout layout{mesh.mesh(), tensor.sizes().vec(), Placements(placements.size(), Replicate())};
+  const at::TensorOptions options = tensor.options();
+  Tensor local = at_source(axes.begin()) ? tensor.contiguous() : Tensor();
+  for (auto axis = axes.begin(); axis != axes.end(); ++axis) {
+    const bool takes_part = at_source(axis + 1);
+    if (cuts(*axis)) {
+      Layout after = layout;
+      after.placements[static_cast<size_t>(*axis)] = placements[static_cast<size_t>(*axis)];
+      if (takes_part) local = scatter_axis(local, mesh, layout, after, *axis, source, options);
+      layout = after;
+    } else if (takes_part) {
+      if (!local.defined()) local = at::empty(local_shape(layout, here), options);
       if (local.is_alias_of(tensor)) local = local.clone();
-      broadcast(mesh.group(axis), local, source).wait();
+      broadcast(mesh.group(*axis), local, source).wait();
     }
-    layout = after;
   }
   return detail::move(local, mesh, layout.shape, layout.placements, placements);
 }

@@ -15,12 +15,21 @@ namespace {
 
 // Rank threads share one disk.
 class SharedDisk final : public Posix {
+  template <class F>
+  auto one(const F& call) {
+    const std::lock_guard lock(mutex_);
+    return call();
+  }
+
  public:
   explicit SharedDisk(std::shared_ptr<SimulatedDisk> disk) : disk_(std::move(disk)) {}
 
   int open(const std::string& path, int flags) override { return one([&] { return disk_->open(path, flags); }); }
   void close(int file) override {
-    one([&] { return disk_->close(file), 0; });
+    one([&] {
+      disk_->close(file);
+      return 0;
+    });
   }
   int64_t size(int file) override { return one([&] { return disk_->size(file); }); }
   ssize_t pread(int file, std::span<std::byte> into, int64_t offset) override {
@@ -45,11 +54,6 @@ class SharedDisk final : public Posix {
   int rmdir(const std::string& path) override { return one([&] { return disk_->rmdir(path); }); }
 
  private:
-  template <class F>
-  auto one(const F& call) {
-    const std::lock_guard lock(mutex_);
-    return call();
-  }
   std::mutex mutex_;
   std::shared_ptr<SimulatedDisk> disk_;
 };
@@ -139,7 +143,7 @@ class FailingStorage final : public Storage {
     std::unique_ptr<FileWriter> create(const std::string&, int64_t) override {
       throw std::runtime_error("create: no space left");
     }
-    std::optional<int64_t> size(const std::string& name) const override { return draft_->size(name); }
+    bool has(const std::string& name) const override { return draft_->has(name); }
     void commit(const std::string& last) override { draft_->commit(last); }
     void discard() noexcept override { draft_->discard(); }
 

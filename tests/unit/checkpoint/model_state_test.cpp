@@ -258,6 +258,37 @@ TEST(ModelStateTest, RankZeroSharesOutWhatItHas) {
   });
 }
 
+TEST(ModelStateTest, EachRowOfAMeshHasItsOwnTensors) {
+  // The rows of a mesh: two tensors of two ranks each, which know nothing of one another.
+  spawn(4, [](World& world) {
+    const DeviceMesh tp = init_device_mesh("cpu", {2, 2}, {"dp", "tp"})["tp"];
+    torch::nn::Linear fc(4, 6);
+    const StateDict state = numbered_state(*fc);
+    distribute_module(*fc, tp, rows);
+    const StateDict mine = world.rank() == 0 ? state : StateDict();
+    set_model_state_dict(*fc, mine, {.full_state_dict = true, .broadcast_from_rank0 = true});
+    expect_has(*fc, state);
+    const StateDict first = get_model_state_dict(*fc, {.full_state_dict = true, .cpu_offload = true});
+    EXPECT_EQ(first.size(), world.rank() == 0 ? 2U : 0U);
+    for (const auto& [key, value] : first) EXPECT_TRUE(value.tensor()->equal(*state.at(key).tensor()));
+  });
+}
+
+TEST(ModelStateTest, StagesOfAPipelineTakeTheirOwn) {
+  spawn(2, [](World& world) {
+    const StateDict state{{"weight", numbers({3, 2})}, {"bias", numbers({3})}};
+    torch::nn::Linear fc(torch::nn::LinearOptions(2, 3).bias(world.rank() == 1));
+    const StateDict mine = world.rank() == 0 ? state : StateDict();
+    const IncompatibleKeys keys =
+        set_model_state_dict(*fc, mine, {.full_state_dict = true, .strict = false, .broadcast_from_rank0 = true});
+    EXPECT_EQ(keys.unexpected, world.rank() == 0 ? std::vector<std::string>{"bias"} : std::vector<std::string>());
+    EXPECT_TRUE(fc->weight.detach().equal(numbers({3, 2})));
+    if (world.rank() == 1) {
+      EXPECT_TRUE(fc->bias.detach().equal(numbers({3})));
+    }
+  });
+}
+
 TEST(ModelStateTest, WhatIsWrongOnRankZeroIsAnErrorOnAll) {
   spawn(2, [](World& world) {
     torch::nn::Linear fc(2, 3);

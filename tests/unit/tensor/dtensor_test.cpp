@@ -22,6 +22,34 @@ void on_mesh(std::vector<int64_t> shape, const std::function<void(const DeviceMe
   });
 }
 
+TEST(DistributeTest, TheSourceAloneCountsAndNobodyGetsMoreThanItKeeps) {
+  const std::vector<Placements> all = {
+      {Replicate(), Shard(0), Replicate()},        {Shard(1), Replicate(), Shard(0)},
+      {Shard(0), Shard(0), Replicate()},           {Replicate(), Replicate(), Replicate()},
+      {Replicate(), StridedShard(0, 2), Shard(0)}, {Replicate(), Partial(), Shard(1)}};
+  for (const Placements& placements : all) {
+    for (const int source : {0, 1}) {
+      on_mesh({2, 2, 2}, [&](const DeviceMesh& mesh) {
+        const Tensor whole = numbers({7, 6});
+        const Dims& here = *mesh.coordinate();
+        const bool is_source = here == Dims(3, source);
+        // A tensor of that size without the memory: the others need no more.
+        const Tensor mine = is_source ? whole : torch::full({}, -99, torch::kDouble).expand({7, 6});
+        const CommRecorder recorder;
+        const Tensor result = distribute_tensor(mine, mesh, placements, {.source = source});
+        EXPECT_TRUE(full_tensor(result.clone()).equal(whole)) << to_string(result) << " from " << source;
+        if (placements == all[0]) {
+          int64_t bytes = 0;
+          for (const CollectiveCall& call : recorder.calls()) {
+            if (call.name == "scatter" || call.name == "broadcast") bytes += call.bytes;
+          }
+          EXPECT_EQ(bytes, is_source ? 0 : to_local(result).numel() * 8);
+        }
+      });
+    }
+  }
+}
+
 TEST(FromLocalTest, UnevenPartsAreFound) {
   on_mesh({3}, [](const DeviceMesh& mesh) {
     const int64_t rank = mesh.coordinate()->at(0);
