@@ -1,12 +1,8 @@
-<<<<<<< HEAD
 # The room checkpoint.
 
-sherd_test(state_dict_test LABEL unit LINK sherd SOURCES unit/checkpoint/state_dict_test.cpp)
-sherd_test(checkpoint_test LABEL property LINK sherd SOURCES property/checkpoint_test.cpp)
-=======
 sherd_test(state_dict_test LABEL unit LINK sherd
   SOURCES unit/checkpoint/state_dict_test.cpp unit/checkpoint/flatten_sharded_test.cpp)
->>>>>>> a8f5550ce74173688e6af4e2e25ea05500636d26
+sherd_test(checkpoint_test LABEL property LINK sherd SOURCES property/checkpoint_test.cpp)
 sherd_test(model_state_test LABEL unit LINK sherd
   SOURCES unit/checkpoint/model_state_test.cpp unit/checkpoint/optimizer_state_test.cpp)
 
