@@ -10,6 +10,7 @@ find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
+find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)  # digests, as a header alone
 if(SHERD_TESTS)
   find_package(GTest REQUIRED)
 endif()
@@ -53,7 +54,6 @@ function(sherd_optional_library name)
   message(STATUS "sherd: ${name} ${kind} ${file}")
 endfunction()
 
-sherd_optional_library(xxhash HEADER xxhash.h)    # digests
 sherd_optional_library(uring HEADER liburing.h)  # reads and writes of a disk, many at once
 
 if(SHERD_TORCH_ROOMS)
