@@ -10,15 +10,13 @@ find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
+find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)  # digests, as a header alone
 if(SHERD_TESTS)
   find_package(GTest REQUIRED)
 endif()
 if(SHERD_BENCH)
   find_package(benchmark REQUIRED)
 endif()
-
-# Digests; used as a header alone.
-find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
 
 # Optional libraries of C, each from one package. sherd_<name> is there where the library is; a room that may use it says
 # sherd_room_libraries(<room> <name>) and chooses its sources by if(TARGET sherd_<name>).

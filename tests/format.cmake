@@ -3,10 +3,14 @@
 sherd_test(format_unit LABEL unit LINK core SOURCES
   unit/format/archive_test.cpp
   unit/format/crc32_test.cpp
+  unit/format/manifest_test.cpp
+  unit/format/metadata_test.cpp
   unit/format/unpickle_test.cpp)
 
 sherd_test(format_errors LABEL error LINK core SOURCES
   error/format_archive_errors_test.cpp
+  error/format_manifest_errors_test.cpp
+  error/format_metadata_errors_test.cpp
   error/format_pickle_errors_test.cpp)
 
 # Python compares what sherd reads and writes with what it reads and writes itself.

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "checkpoint/base_blocks.h"
-#include "format/block_digests.h"
 #include "format/manifest.h"
 #include "sherd/storage.h"
 

@@ -1,3 +1,13 @@
+// Little endian, numbers as LEB128 where they are mostly small:
+//
+//   "SHERDMF1"
+//   id; bases: count, then folder and id each; stored files: count, names
+//   files: count, then name, length, whether places follow, digests of 16 bytes, places
+//   digest of everything before it, 16 bytes
+//
+// A text is its length and its bytes. A place is its base, its file, and its offset less the end of the place before:
+// blocks that follow one another have zeros.
+
 #include "format/manifest.h"
 
 #include <fmt/format.h>
@@ -8,114 +18,135 @@
 
 #include "sherd/error.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 namespace sherd::format {
 namespace {
 
-// "sherd manifest", version 1. Numbers are little endian, texts follow their length.
-constexpr std::string_view kMagic("SHERDMF1", 8);
-// A block's place, a digest: what the decoder may expect at least for each that a count promises.
-constexpr uint64_t kPlaceBytes = 16;
-constexpr uint64_t kDigestBytes = 16;
+constexpr std::string_view kMagic = "SHERDMF1";
+constexpr size_t kDigest = 16;
+
+int64_t block_count(int64_t length) { return length / kBlock + (length % kBlock != 0 ? 1 : 0); }
 
 class Writer {
  public:
-  template <class T>
-  void number(T value) {
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  void number(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes.push_back(static_cast<char>(value | 0x80));
+    bytes.push_back(static_cast<char>(value));
   }
+  /// Small numbers of either sign are small.
+  void difference(int64_t value) { number(static_cast<uint64_t>(value) << 1 ^ static_cast<uint64_t>(value >> 63)); }
   void text(std::string_view text) {
-    number(static_cast<uint32_t>(text.size()));
-    bytes_.append(text);
+    number(text.size());
+    bytes += text;
   }
-  void texts(const std::vector<std::string>& list) {
-    number(static_cast<uint32_t>(list.size()));
-    for (const std::string& item : list) text(item);
+  void digest(const Digest& digest) {
+    char part[kDigest];
+    std::memcpy(part, &digest.low, 8);
+    std::memcpy(part + 8, &digest.high, 8);
+    bytes.append(part, kDigest);
   }
-  void raw(std::string_view bytes) { bytes_.append(bytes); }
-  std::string& bytes() { return bytes_; }
 
- private:
-  std::string bytes_;
+  std::string bytes;
 };
 
 class Reader {
  public:
-  Reader(std::span<const std::byte> bytes, std::string_view source) : bytes_(bytes), source_(source) {}
-
-  template <class T>
-  T number() {
-    T value;
-    std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
-    return value;
-  }
-  std::string text() {
-    const auto part = take(number<uint32_t>());
-    return {reinterpret_cast<const char*>(part.data()), part.size()};
-  }
-  std::vector<std::string> texts() {
-    std::vector<std::string> list;
-    for (uint64_t left = count(number<uint32_t>(), sizeof(uint32_t)); left > 0; --left) list.push_back(text());
-    return list;
-  }
-  // A number of things of at least `bytes` each, which must be there.
-  uint64_t count(uint64_t promised, uint64_t bytes) {
-    if (promised > bytes_.size() / bytes) fail("it ends too early");
-    return promised;
-  }
-  size_t left() const { return bytes_.size(); }
+  Reader(std::string_view bytes, std::string_view source) : left_(bytes), source_(source) {}
 
   [[noreturn]] void fail(std::string_view problem) const {
-    throw std::invalid_argument(ErrorText("load", "the manifest is damaged")
-                                    .fact("file", source_)
-                                    .fact("because", problem)
-                                    .help("another checkpoint; without the manifest the files are read unchecked"));
+    throw std::invalid_argument(ErrorText("decode_manifest", problem).fact("in", source_));
   }
 
+  uint64_t number() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      const auto byte = static_cast<unsigned char>(take(1)[0]);
+      if (shift == 63 && byte > 1) break;
+      value |= uint64_t{byte & 0x7FU} << shift;
+      if (byte < 0x80) return value;
+    }
+    fail("a number is longer than 64 bits");
+  }
+  int64_t difference() {
+    const uint64_t value = number();
+    return static_cast<int64_t>(value >> 1 ^ (~(value & 1) + 1));
+  }
+  /// A number of things that have at least `least` bytes each: no more than there are bytes for.
+  size_t count(size_t least) {
+    const uint64_t value = number();
+    if (value > left_.size() / least) fail(fmt::format("{} things do not fit into {} bytes", value, left_.size()));
+    return value;
+  }
+  std::string text() { return std::string(take(count(1))); }
+  Digest digest() {
+    const std::string_view part = take(kDigest);
+    Digest digest;
+    std::memcpy(&digest.low, part.data(), 8);
+    std::memcpy(&digest.high, part.data() + 8, 8);
+    return digest;
+  }
+  void end() const {
+    if (!left_.empty()) fail(fmt::format("{} bytes too many", left_.size()));
+  }
+  size_t left() const { return left_.size(); }
+
  private:
-  std::span<const std::byte> take(size_t count) {
-    if (count > bytes_.size()) fail("it ends too early");
-    const auto part = bytes_.first(count);
-    bytes_ = bytes_.subspan(count);
+  std::string_view take(size_t count) {
+    if (count > left_.size()) fail("it ends too early");
+    const std::string_view part = left_.substr(0, count);
+    left_.remove_prefix(count);
     return part;
   }
 
-  std::span<const std::byte> bytes_;
+  std::string_view left_;
   std::string_view source_;
 };
 
-void put(Writer& out, const Digest& digest) {
-  out.number(digest.low);
-  out.number(digest.high);
+void check(const Manifest& manifest) {
+  const auto fail = [](std::string_view problem, std::string_view file) {
+    throw std::invalid_argument(ErrorText("encode_manifest", problem).fact("file", file));
+  };
+  if (manifest.bases.size() != manifest.base_ids.size()) fail("every base needs an id", "");
+  for (const ManifestFile& file : manifest.files) {
+    const auto blocks = static_cast<size_t>(block_count(file.length));
+    if (file.blocks.size() != blocks) fail("it has not one digest for each block", file.name);
+    if (!file.places.empty() && file.places.size() != blocks) fail("it has not one place for each block", file.name);
+    for (const BlockPlace& place : file.places) {
+      if (place.base < 0 || static_cast<size_t>(place.base) > manifest.bases.size() || place.file < 0 ||
+          static_cast<size_t>(place.file) >= manifest.stored_files.size() || place.offset < 0) {
+        fail("a block's place is not among the bases and files", file.name);
+      }
+    }
+  }
 }
 
-Digest get_digest(Reader& in) {
-  Digest digest;
-  digest.low = in.number<uint64_t>();
-  digest.high = in.number<uint64_t>();
-  return digest;
-}
-
-uint64_t blocks_in(int64_t length) { return static_cast<uint64_t>((length + kBlock - 1) / kBlock); }
-
-ManifestFile get_file(Reader& in, const Manifest& manifest) {
+ManifestFile read_file(Reader& reader, const Manifest& manifest) {
   ManifestFile file;
-  file.name = in.text();
-  file.length = in.number<int64_t>();
-  if (file.length < 0) in.fail("a file has a negative length");
-  const bool has_places = in.number<uint8_t>() != 0;
-  for (uint64_t left = in.count(blocks_in(file.length), kDigestBytes); left > 0; --left) file.blocks.push_back(get_digest(in));
-  if (!has_places) return file;
-  for (uint64_t left = in.count(blocks_in(file.length), kPlaceBytes); left > 0; --left) {
+  file.name = reader.text();
+  const uint64_t length = reader.number();
+  if (length > static_cast<uint64_t>(INT64_MAX)) reader.fail("a file has an impossible length");
+  file.length = static_cast<int64_t>(length);
+  const auto blocks = static_cast<size_t>(block_count(file.length));
+  const uint64_t placed = reader.number();
+  if (placed > 1) reader.fail("a mark is neither 0 nor 1");
+  if (blocks > reader.left() / (kDigest + 3 * placed)) reader.fail("it ends too early");
+  file.blocks.reserve(blocks);
+  for (size_t i = 0; i < blocks; ++i) file.blocks.push_back(reader.digest());
+  int64_t expected = 0;
+  for (size_t i = 0; placed == 1 && i < blocks; ++i) {
     BlockPlace place;
-    place.base = in.number<int32_t>();
-    place.file = in.number<int32_t>();
-    place.offset = in.number<int64_t>();
-    const bool known = place.base >= 0 && static_cast<size_t>(place.base) <= manifest.bases.size() && place.file >= 0 &&
-                       static_cast<size_t>(place.file) < manifest.stored_files.size() && place.offset >= 0;
-    if (!known) in.fail("a block lies in a file that it does not name");
+    const uint64_t base = reader.number();
+    const uint64_t stored = reader.number();
+    if (base > manifest.bases.size() || stored >= manifest.stored_files.size()) {
+      reader.fail("a block's place is not among the bases and files");
+    }
+    place.base = static_cast<int32_t>(base);
+    place.file = static_cast<int32_t>(stored);
+    int64_t end = 0;
+    if (__builtin_add_overflow(expected, reader.difference(), &place.offset) || place.offset < 0 ||
+        __builtin_add_overflow(place.offset, kBlock, &end)) {
+      reader.fail("a block's place lies outside of any file");
+    }
+    expected = end;
     file.places.push_back(place);
   }
   return file;
@@ -123,62 +154,83 @@ ManifestFile get_file(Reader& in, const Manifest& manifest) {
 
 }  // namespace
 
-Digest digest_of(std::span<const std::byte> bytes) {
-  const XXH128_hash_t value = XXH3_128bits(bytes.data(), bytes.size());
-  return {value.low64, value.high64};
-}
-
-std::string to_string(const Digest& digest) { return fmt::format("{:016x}{:016x}", digest.high, digest.low); }
-
 const ManifestFile* Manifest::find(std::string_view name) const {
   const auto found =
-      std::lower_bound(files.begin(), files.end(), name, [](const ManifestFile& file, std::string_view n) { return file.name < n; });
+      std::lower_bound(files.begin(), files.end(), name,
+                       [](const ManifestFile& file, std::string_view wanted) { return file.name < wanted; });
   return found != files.end() && found->name == name ? &*found : nullptr;
 }
 
 std::string encode_manifest(const Manifest& manifest) {
-  Writer out;
-  out.raw(kMagic);
-  out.text(manifest.id);
-  out.texts(manifest.bases);
-  out.texts(manifest.base_ids);
-  out.texts(manifest.stored_files);
-  out.number(static_cast<uint32_t>(manifest.files.size()));
-  for (const ManifestFile& file : manifest.files) {
-    out.text(file.name);
-    out.number(file.length);
-    out.number(static_cast<uint8_t>(!file.places.empty()));
-    for (const Digest& digest : file.blocks) put(out, digest);
-    for (const BlockPlace& place : file.places) {
-      out.number(place.base);
-      out.number(place.file);
-      out.number(place.offset);
+  check(manifest);
+  std::vector<const ManifestFile*> files;
+  for (const ManifestFile& file : manifest.files) files.push_back(&file);
+  std::sort(files.begin(), files.end(), [](const auto* a, const auto* b) { return a->name < b->name; });
+  for (size_t i = 1; i < files.size(); ++i) {
+    if (files[i]->name == files[i - 1]->name) {
+      throw std::invalid_argument(ErrorText("encode_manifest", "a file stands twice").fact("file", files[i]->name));
     }
   }
-  put(out, digest_of(std::as_bytes(std::span(out.bytes()))));
-  return std::move(out.bytes());
+
+  Writer writer;
+  writer.bytes = kMagic;
+  writer.text(manifest.id);
+  writer.number(manifest.bases.size());
+  for (size_t i = 0; i < manifest.bases.size(); ++i) {
+    writer.text(manifest.bases[i]);
+    writer.text(manifest.base_ids[i]);
+  }
+  writer.number(manifest.stored_files.size());
+  for (const std::string& name : manifest.stored_files) writer.text(name);
+  writer.number(files.size());
+  for (const ManifestFile* file : files) {
+    writer.text(file->name);
+    writer.number(static_cast<uint64_t>(file->length));
+    writer.number(file->places.empty() ? 0 : 1);
+    for (const Digest& digest : file->blocks) writer.digest(digest);
+    int64_t expected = 0;
+    for (const BlockPlace& place : file->places) {
+      writer.number(static_cast<uint64_t>(place.base));
+      writer.number(static_cast<uint64_t>(place.file));
+      writer.difference(place.offset - expected);
+      expected = place.offset + kBlock;
+    }
+  }
+  writer.digest(digest_of(std::as_bytes(std::span(writer.bytes))));
+  return std::move(writer.bytes);
 }
 
 Manifest decode_manifest(std::span<const std::byte> bytes, std::string_view source) {
-  Reader whole(bytes, source);
-  if (bytes.size() < kMagic.size() + kDigestBytes || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
-    whole.fail("it does not begin as one does, or is of another version");
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (!text.starts_with(kMagic) || text.size() < kMagic.size() + kDigest) {
+    const bool newer = text.starts_with(kMagic.substr(0, 7)) && text.size() > 7;
+    ErrorText error("decode_manifest", newer ? "it is of another version" : "this is no manifest");
+    error.fact("in", source);
+    if (newer) error.help("a newer sherd wrote it: read the checkpoint with that one");
+    throw std::invalid_argument(error);
   }
-  Reader end(bytes.last(kDigestBytes), source);
-  if (get_digest(end) != digest_of(bytes.first(bytes.size() - kDigestBytes))) whole.fail("its own digest differs");
-  Reader in(bytes.subspan(kMagic.size(), bytes.size() - kMagic.size() - kDigestBytes), source);
+  const std::string_view body = text.substr(0, text.size() - kDigest);
+  const Digest written = Reader(text.substr(body.size()), source).digest();
+  const Digest found = digest_of(bytes.first(body.size()));
+  if (written != found) {
+    throw std::invalid_argument(ErrorText("decode_manifest", "the bytes are not those that were written")
+                                    .fact("in", source)
+                                    .fact("digest", to_string(found) + ", written " + to_string(written)));
+  }
+  Reader reader(body.substr(kMagic.size()), source);
   Manifest manifest;
-  manifest.id = in.text();
-  manifest.bases = in.texts();
-  manifest.base_ids = in.texts();
-  manifest.stored_files = in.texts();
-  if (manifest.bases.size() != manifest.base_ids.size()) in.fail("a base has no id");
-  for (uint64_t left = in.count(in.number<uint32_t>(), sizeof(uint32_t)); left > 0; --left) {
-    manifest.files.push_back(get_file(in, manifest));
-    const size_t n = manifest.files.size();
-    if (n > 1 && !(manifest.files[n - 2].name < manifest.files[n - 1].name)) in.fail("its files are not in order");
+  manifest.id = reader.text();
+  for (size_t i = reader.count(2); i > 0; --i) {
+    manifest.bases.push_back(reader.text());
+    manifest.base_ids.push_back(reader.text());
   }
-  if (in.left() > 0) in.fail("something follows its end");
+  for (size_t i = reader.count(1); i > 0; --i) manifest.stored_files.push_back(reader.text());
+  for (size_t i = reader.count(3); i > 0; --i) {
+    manifest.files.push_back(read_file(reader, manifest));
+    const size_t n = manifest.files.size();
+    if (n > 1 && manifest.files[n - 2].name >= manifest.files[n - 1].name) reader.fail("its files are not in order");
+  }
+  reader.end();
   return manifest;
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,6 +27,26 @@ struct Digest {
 };
 Digest digest_of(std::span<const std::byte> bytes);
 std::string to_string(const Digest& digest);  // 32 hexadecimal digits
+
+/// The digests of a file's blocks, from bytes that come in parts of any length, front to back.
+class BlockDigests {
+ public:
+  BlockDigests();
+  ~BlockDigests();
+  BlockDigests(BlockDigests&&) noexcept;
+  BlockDigests& operator=(BlockDigests&&) noexcept;
+
+  void add(std::span<const std::byte> bytes);
+  int64_t length() const { return length_; }  // of everything so far
+  /// All blocks, the last one shorter where the length is no multiple of kBlock. Nothing may be added afterwards.
+  std::vector<Digest> finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;  // of the block that is not full yet
+  int64_t length_ = 0;
+  std::vector<Digest> blocks_;
+};
 
 /// Where a block's bytes are: file `file` of checkpoint `base` (0 this one, else bases[base - 1]), at `offset` there.
 struct BlockPlace {

@@ -40,7 +40,7 @@ class PickleMachine {
         at_(begin_),
         end_(begin_ + bytes.size()),
         values_left_(options.max_values) {
-    graph_.containers_.emplace_back();  // the empty tuple: one for all
+    graph_.containers_.push_back({});  // the empty tuple: one for all
   }
 
   PickleGraph read() {
@@ -129,7 +129,7 @@ class PickleMachine {
     if (count > page_left_) {
       page_size_ = std::min(std::max(kSmallPage, 2 * page_size_), kLargePage);
       const size_t size = std::max(count, page_size_);
-      graph_.pages_.push_back(std::make_unique_for_overwrite<Node[]>(size));
+      graph_.pages_.push_back(raw_array<Node>(size));
       page_at_ = graph_.pages_.back().get();
       page_left_ = size;
     }
@@ -142,11 +142,9 @@ class PickleMachine {
   Node container(Kind kind, std::span<const Node> items, size_t capacity) {
     if (capacity > std::numeric_limits<uint32_t>::max()) fail("a container has too many items");
     Node* const place = capacity > 0 ? allocate(capacity) : nullptr;
-    std::copy(items.begin(), items.end(), place);
-    graph_.containers_.push_back({.items = place,
-                                  .count = static_cast<uint32_t>(items.size()),
-                                  .capacity = static_cast<uint32_t>(capacity),
-                                  .called = false});
+    if (!items.empty()) std::copy(items.begin(), items.end(), place);
+    graph_.containers_.push_back(
+        {.items = place, .count = static_cast<uint32_t>(items.size()), .capacity = static_cast<uint32_t>(capacity)});
     return Node{.kind = kind, .flag = false, .length = 0, .index = graph_.containers_.size() - 1};
   }
   Node container(Kind kind, std::span<const Node> items) { return container(kind, items, items.size()); }
@@ -237,8 +235,8 @@ class PickleMachine {
       }
     }
     const Node items[] = {type, arguments};
-    const Node made = container(Kind::object, items, 3);
-    graph_.containers_.back().called = called;
+    Node made = container(Kind::object, items, 3);
+    made.flag = called;
     return made;
   }
 
@@ -255,7 +253,11 @@ class PickleMachine {
     if (index >= static_cast<uint64_t>(end_ - begin_))
       fail(fmt::format("memo {} lies beyond the pickle's length", index));
     const Node node = top();
-    if (index >= memo_.size()) memo_.resize(index + 1);
+    if (index == memo_.size()) {
+      memo_.push_back(node);
+      return;
+    }
+    if (index > memo_.size()) memo_.resize(index + 1);
     memo_[index] = node;
   }
   void get(uint64_t index) {

@@ -43,16 +43,16 @@ struct Global {
 
 using List = std::vector<Value>;
 struct Tuple {
-  std::vector<Value> items;
+  std::vector<Value> items = {};
   bool size = false;  // a torch.Size; equal to the tuple of its numbers, as in Python
 };
 struct Set {
-  std::vector<Value> items;
+  std::vector<Value> items = {};
   bool frozen = false;
 };
 struct Dict {
-  std::vector<std::pair<Value, Value>> items;  // in the order of the file, keys of any kind
-  bool ordered = false;                        // collections.OrderedDict
+  std::vector<std::pair<Value, Value>> items = {};  // in the order of the file, keys of any kind
+  bool ordered = false;                             // collections.OrderedDict
   /// What lies beside the items, null where nothing does: {"_metadata": ...} of a module's state_dict().
   std::shared_ptr<Value> state = {};
 
@@ -62,7 +62,7 @@ struct Dict {
 struct Object {
   Global type;          // {"", "persistent_id"} for one that is no tensor's storage: the id is the argument
   bool called = false;  // REDUCE; otherwise NEWOBJ
-  std::vector<Value> arguments;
+  std::vector<Value> arguments = {};
   Dict keywords = {};                 // NEWOBJ_EX
   std::shared_ptr<Value> state = {};  // BUILD; null where there was none
   List appended = {};                 // where the class is a kind of list or set
@@ -71,11 +71,11 @@ struct Object {
 /// A tensor whose bytes are in another record: `storage` names it ("0" is data/0).
 struct TensorRef {
   DType dtype = DType::f32;
-  std::string storage;
+  std::string storage = {};
   int64_t storage_bytes = 0;
   int64_t offset = 0;  // in elements
-  Dims sizes;
-  Dims strides;
+  Dims sizes = {};
+  Dims strides = {};
   bool requires_grad = false;
   std::string device = "cpu";
   bool meta = false;       // no data at all

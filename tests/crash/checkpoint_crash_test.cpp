@@ -171,6 +171,7 @@ TEST(CheckpointFailureTest, OneRankCannotWriteAndAllSaySo) {
     barrier(world.group());
     EXPECT_EQ(number_on(storage), 1);
     EXPECT_TRUE(storage->drafts(kPath).empty());
+    barrier(world.group());
     // In the background the failure waits for whoever asks, or for the next save.
     save_async(state, kPath, {.storage = own});
     EXPECT_THROW(save_async(state, kPath, {.storage = storage}), c10::Error);

@@ -1,0 +1,116 @@
+// `.metadata` files that are damaged or mean harm.
+
+#include <gtest/gtest.h>
+
+#include "format/dcp.h"
+#include "format/pickle.h"
+#include "unit/format/bytes.h"
+
+namespace sherd::format {
+namespace {
+
+const std::string kModule = "torch.distributed.checkpoint.metadata";
+
+Value made(const std::string& type, Dict fields, const std::string& module = kModule) {
+  return Object{.type = {module, type}, .state = std::make_shared<Value>(std::move(fields))};
+}
+Value size(List numbers) { return Tuple{.items = std::move(numbers), .size = true}; }
+Value chunk(List offsets, List sizes) {
+  return made("ChunkStorageMetadata", {{{"offsets", size(std::move(offsets))}, {"sizes", size(std::move(sizes))}}});
+}
+Value tensor(List sizes, List chunks, const Value& dtype = Global{"torch", "float32"}) {
+  const Value properties =
+      Object{.type = {kModule, "TensorProperties"}, .state = std::make_shared<Value>(Tuple{{dtype}})};
+  return made("TensorStorageMetadata",
+              {{{"properties", properties}, {"size", size(std::move(sizes))}, {"chunks", Value(std::move(chunks))}}});
+}
+Value index(const std::string& name, List offset) {
+  return made("MetadataIndex", {{{"fqn", name}, {"index", None{}}, {"offset", size(std::move(offset))}}});
+}
+Value place(const Value& file, const Value& offset, const Value& length) {
+  return made("_StorageInfo", {{{"relative_path", file}, {"offset", offset}, {"length", length}}},
+              "torch.distributed.checkpoint.filesystem");
+}
+Value metadata(Dict entries, Dict storage) {
+  return made("Metadata",
+              {{{"state_dict_metadata", Value(std::move(entries))}, {"storage_data", Value(std::move(storage))}}});
+}
+std::string refused(const Value& value) {
+  return test::refusal([&] { decode_metadata(test::bytes_of(pickle(value)), "ck/.metadata"); });
+}
+Value whole(const Value& key, const Value& value) {
+  return metadata({{{"w", tensor({4}, {chunk({0}, {2}), chunk({2}, {2})})}}}, {{{key, value}}});
+}
+
+TEST(MetadataErrors, WhatTheOthersAreMadeOfIsGood) {
+  EXPECT_EQ(refused(whole(index("w", {2}), place("a/__0_0.distcp", 0, 8))), "nothing");
+}
+
+TEST(MetadataErrors, AnotherPickleIsNoMetadata) {
+  EXPECT_EQ(refused(17), "decode_metadata: the file is no Metadata\n  in: ck/.metadata");
+  EXPECT_EQ(refused(Object{.type = {kModule, "Metadata"}}),
+            "decode_metadata: a Metadata has no fields\n  in: ck/.metadata");
+  EXPECT_EQ(refused(made("Metadata", {})),
+            "decode_metadata: the field state_dict_metadata is missing\n  in: ck/.metadata");
+  EXPECT_EQ(refused(Object{.type = {"os", "system"}, .called = true, .arguments = {"true"}}),
+            "decode_metadata: os.system may not stand here\n  in: ck/.metadata\n  opcode: GLOBAL at byte 2");
+  EXPECT_EQ(refused(metadata({{{"w", Global{"torch", "load"}}}}, {})).substr(0, 47),
+            "decode_metadata: torch.load may not stand here\n");
+}
+
+TEST(MetadataErrors, AChunkOutsideOfItsTensorIsNamed) {
+  EXPECT_EQ(refused(metadata({{{"w", tensor({4, 6}, {chunk({2, 0}, {3, 6})})}}}, {})),
+            "decode_metadata: a chunk lies outside of its tensor\n  in: ck/.metadata\n  entry: w\n  tensor: [4, 6]\n"
+            "  chunk: [2:5, 0:6]");
+  EXPECT_EQ(refused(metadata({{{"w", tensor({4}, {chunk({5}, {0})})}}}, {})).substr(0, 52),
+            "decode_metadata: a chunk lies outside of its tensor\n");
+  EXPECT_EQ(refused(metadata({{{"w", tensor({4}, {chunk({4}, {0})})}}}, {})), "nothing");  // an empty one at the end
+  EXPECT_EQ(refused(metadata({{{"w", tensor({4}, {chunk({0, 0}, {4, 1})})}}}, {})),
+            "decode_metadata: a chunk has 2 dims, its tensor 1\n  in: ck/.metadata\n  entry: w");
+  EXPECT_EQ(refused(metadata({{{"w", tensor({4}, {chunk({-1}, {4})})}}}, {})),
+            "decode_metadata: a chunk's place is negative: -1\n  in: ck/.metadata\n  entry: w");
+}
+
+TEST(MetadataErrors, ImpossibleTensorsAreRefused) {
+  EXPECT_EQ(refused(metadata({{{"w", tensor({-4}, {})}}}, {})),
+            "decode_metadata: a size is negative: -4\n  in: ck/.metadata\n  entry: w");
+  EXPECT_EQ(refused(metadata({{{"w", tensor({int64_t{1} << 40, int64_t{1} << 40}, {})}}}, {})),
+            "decode_metadata: a tensor has an impossible size\n  in: ck/.metadata\n  entry: w");
+  EXPECT_EQ(refused(metadata({{{"w", tensor({1}, {}, "float32")}}}, {})),
+            "decode_metadata: a tensor has no dtype\n  in: ck/.metadata\n  entry: w");
+  EXPECT_EQ(refused(metadata({{{"w", 5}}}, {})),
+            "decode_metadata: an entry is no TensorStorageMetadata\n  in: ck/.metadata");
+  EXPECT_EQ(refused(metadata({{{"w", tensor({4}, {5})}}}, {})),
+            "decode_metadata: a chunk is no ChunkStorageMetadata\n  in: ck/.metadata");
+  EXPECT_EQ(refused(metadata({{{"w", tensor({4}, {})}, {"w", tensor({4}, {})}}}, {})),
+            "decode_metadata: an entry stands twice\n  in: ck/.metadata\n  entry: w");
+}
+
+TEST(MetadataErrors, StoredItemsBelongToAChunkAndAreStoredOnce) {
+  EXPECT_EQ(refused(whole(index("v", {0}), place("f", 0, 8))),
+            "decode_metadata: a stored item belongs to no entry\n  in: ck/.metadata\n  entry: v");
+  EXPECT_EQ(refused(whole(index("w", {1}), place("f", 0, 8))),
+            "decode_metadata: a stored item is no chunk of its tensor\n  in: ck/.metadata\n  entry: w\n  offset: [1]");
+  EXPECT_EQ(refused(whole(index("w", {0, 0}), place("f", 0, 8))),
+            "decode_metadata: a stored item has not as many dims as its tensor\n  in: ck/.metadata\n  entry: w");
+  EXPECT_EQ(refused(metadata({{{"w", tensor({4}, {chunk({0}, {4})})}}},
+                             {{{index("w", {0}), place("f", 0, 8)}, {index("w", {0}), place("g", 0, 8)}}})),
+            "decode_metadata: an item is stored twice\n  in: ck/.metadata\n  entry: w");
+}
+
+TEST(MetadataErrors, FilesLieInTheFolder) {
+  for (const std::string file : {"../x", "/etc/passwd", "a/../b", "", "a//b", ".", "a/."}) {
+    EXPECT_EQ(
+        refused(whole(index("w", {0}), place(file, 0, 8))),
+        "decode_metadata: a file lies outside of the checkpoint: \"" + file + "\"\n  in: ck/.metadata\n  entry: w");
+  }
+  EXPECT_EQ(refused(whole(index("w", {0}), place("f", -1, 8))),
+            "decode_metadata: an offset in a file is negative: -1\n  in: ck/.metadata\n  entry: w");
+  EXPECT_EQ(refused(whole(index("w", {0}), place("f", INT64_MAX, 8))),
+            "decode_metadata: an item lies beyond the end of any file\n  in: ck/.metadata\n  entry: w");
+  EXPECT_EQ(refused(whole(index("w", {0}), place("f", "0", 8))),
+            "decode_metadata: an offset in a file is no int\n  in: ck/.metadata\n  entry: w");
+}
+
+}  // namespace
+}  // namespace sherd::format
