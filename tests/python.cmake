@@ -36,7 +36,7 @@ if(NOT no_wheel AND NOT SHERD_TORCH_BY_HAND)
 endif()
 
 # The programs printed in the documents.
-foreach(document README.md docs/python.md)
+foreach(document README.md docs/python.md docs/checkpoint.md)
   cmake_path(GET document STEM name)
   string(TOLOWER docs_python_${name} name)
   add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/docs/run_python_programs.py
