@@ -48,8 +48,8 @@ class CheckpointManager {
   std::vector<int64_t> steps() const;
   std::string path_of(int64_t step) const;
 
-  /// Fills the state from the newest checkpoint that is not damaged, and returns its step; nothing where there is none. Those that
-  /// are skipped are named in warnings(), with what is wrong. A state that does not fit is an error.
+  /// Fills the state from the newest checkpoint that is not damaged, and returns its step; nothing where there is none.
+  /// Those that are skipped are named in warnings(), with what is wrong. A state that does not fit is an error.
   std::optional<int64_t> load_latest(StateDict& state, const LoadOptions& options = {});
   const std::vector<std::string>& warnings() const { return warnings_; }
 
@@ -60,7 +60,9 @@ class CheckpointManager {
   /// For the holders that torch's modules are made as.
   template <class Holder>
   requires requires(Holder& holder) { *holder; }
-  SaveResult save(int64_t step, Holder& holder, torch::optim::Optimizer& optimizer) { return save(step, *holder, optimizer); }
+  SaveResult save(int64_t step, Holder& holder, torch::optim::Optimizer& optimizer) {
+    return save(step, *holder, optimizer);
+  }
   template <class Holder>
   requires requires(Holder& holder) { *holder; }
   SaveFuture save_async(int64_t step, Holder& holder, torch::optim::Optimizer& optimizer) {
@@ -68,7 +70,9 @@ class CheckpointManager {
   }
   template <class Holder>
   requires requires(Holder& holder) { *holder; }
-  std::optional<int64_t> resume(Holder& holder, torch::optim::Optimizer& optimizer) { return resume(*holder, optimizer); }
+  std::optional<int64_t> resume(Holder& holder, torch::optim::Optimizer& optimizer) {
+    return resume(*holder, optimizer);
+  }
 
  private:
   void remove_old();

@@ -28,8 +28,8 @@ class Group {
  public:
   explicit Group(std::shared_ptr<detail::GroupState> state) : state_(std::move(state)) {}
 
-  /// The same ranks, with connections of their own: for calls from another thread while this group's go on, one `lane` for
-  /// each such thread. A group made of a backend that a program had is returned itself.
+  /// The same ranks, with connections of their own: for calls from another thread while this group's go on, one `lane`
+  /// for each such thread. A group made of a backend that a program had is returned itself.
   Group in_background(const std::string& lane = "background") const;
 
   /// Wraps a backend that a program already has. `ranks` are the world's ranks of its members, in the backend's order.

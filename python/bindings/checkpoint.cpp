@@ -100,7 +100,8 @@ class FromState {
   py::function unpickle_;
 };
 
-SaveOptions save_options(const World& world, const std::optional<Group>& group, bool overwrite, const std::string& base) {
+SaveOptions save_options(const World& world, const std::optional<Group>& group, bool overwrite,
+                         const std::string& base) {
   return {.group = group ? *group : world.group(), .overwrite = overwrite, .base = base};
 }
 
@@ -122,28 +123,31 @@ void bind_checkpoint(py::module_& module) {
       .def_readonly("missing", &LoadResult::missing)
       .def_readonly("unexpected", &LoadResult::unexpected)
       .def_readonly("bytes", &LoadResult::bytes);
-  module.def("save", [](const World& world, const py::dict& state, const std::string& path, const std::optional<Group>& group,
-                        bool overwrite, const std::string& base, const py::function& pickle) {
-    const StateDict converted = ToState(pickle).dict(state);
-    const py::gil_scoped_release others_run;
-    return save(converted, path, save_options(world, group, overwrite, base));
-  });
-  module.def("save_async", [](const World& world, const py::dict& state, const std::string& path,
-                              const std::optional<Group>& group, bool overwrite, const std::string& base, const py::function& pickle) {
-    const StateDict converted = ToState(pickle).dict(state);
-    const py::gil_scoped_release others_run;
-    return save_async(converted, path, save_options(world, group, overwrite, base));
-  });
-  module.def("load", [](const World& world, const py::dict& state, const std::string& path, const std::optional<Group>& group,
-                        bool strict, bool verify, const py::function& pickle, const py::function& unpickle) {
-    StateDict converted = ToState(pickle).dict(state);
-    LoadResult result;
-    {
-      const py::gil_scoped_release others_run;
-      result = load(converted, path, {.group = group ? *group : world.group(), .strict = strict, .verify = verify});
-    }
-    return std::pair(FromState(unpickle).dict(converted), result);
-  });
+  module.def("save",
+             [](const World& world, const py::dict& state, const std::string& path, const std::optional<Group>& group,
+                bool overwrite, const std::string& base, const py::function& pickle) {
+               const StateDict converted = ToState(pickle).dict(state);
+               const py::gil_scoped_release others_run;
+               return save(converted, path, save_options(world, group, overwrite, base));
+             });
+  module.def("save_async",
+             [](const World& world, const py::dict& state, const std::string& path, const std::optional<Group>& group,
+                bool overwrite, const std::string& base, const py::function& pickle) {
+               const StateDict converted = ToState(pickle).dict(state);
+               const py::gil_scoped_release others_run;
+               return save_async(converted, path, save_options(world, group, overwrite, base));
+             });
+  module.def(
+      "load", [](const World& world, const py::dict& state, const std::string& path, const std::optional<Group>& group,
+                 bool strict, bool verify, const py::function& pickle, const py::function& unpickle) {
+        StateDict converted = ToState(pickle).dict(state);
+        LoadResult result;
+        {
+          const py::gil_scoped_release others_run;
+          result = load(converted, path, {.group = group ? *group : world.group(), .strict = strict, .verify = verify});
+        }
+        return std::pair(FromState(unpickle).dict(converted), result);
+      });
   module.def("load_state_dict", [](const std::string& path, const std::vector<std::string>& names, bool verify,
                                    const py::function& unpickle) {
     StateDict state;

@@ -1,15 +1,26 @@
 #include "checkpoint/base_blocks.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <stdexcept>
 
 #include "checkpoint/read_file.h"
+#include "format/dcp.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {
 
+std::string manifest_of(const Storage& storage, const std::string& path) {
+  if (storage.replaces_whole_folders() || storage.exists(storage.join(path, format::kManifestName)))
+    return format::kManifestName;
+  const std::string file = storage.join(path, ".metadata");
+  if (!storage.exists(file)) return format::kManifestName;
+  const std::string bytes = read_file(storage, file);
+  return format::manifest_name(format::decode_metadata(std::as_bytes(std::span(bytes)), file).save_id);
+}
+
 BaseBlocks::BaseBlocks(const Storage& storage, const std::string& base, const std::string& path) {
-  const std::string file = storage.join(base, format::kManifestName);
+  const std::string file = storage.join(base, manifest_of(storage, base));
   if (!storage.exists(file)) {
     throw std::runtime_error(ErrorText("save", "the base is no checkpoint with a manifest")
                                  .fact("base", base)
@@ -23,6 +34,12 @@ BaseBlocks::BaseBlocks(const Storage& storage, const std::string& base, const st
   for (size_t i = 0; i < manifest.bases.size(); ++i) {
     bases_.push_back(base_name(path, base_path(base, manifest.bases[i])));
     ids_.push_back(manifest.base_ids[i]);
+  }
+  if (std::find(bases_.begin(), bases_.end(), base_name(path, path)) != bases_.end()) {
+    throw std::runtime_error(ErrorText("save", "a checkpoint cannot stand on itself")
+                                 .fact("path", path)
+                                 .fact("base", base)
+                                 .help("another path, or no base"));
   }
   files_ = manifest.stored_files;
   for (const format::ManifestFile& stored : manifest.files) {

@@ -40,6 +40,9 @@ class BaseBlocks {
   std::unordered_map<format::Digest, Block, Hash> blocks_;
 };
 
+/// The name of a checkpoint's manifest, whether it is there or not.
+std::string manifest_of(const Storage& storage, const std::string& path);
+
 /// `to` as a checkpoint at `from` names it: by its last part alone where both lie in one folder.
 std::string base_name(const std::string& from, const std::string& to);
 /// The path that base_name stands for.

@@ -1,3 +1,5 @@
+#include "checkpoint/load.h"
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
@@ -8,7 +10,6 @@
 #include <stdexcept>
 
 #include "checkpoint/dtypes.h"
-#include "checkpoint/load.h"
 #include "checkpoint/stored_checkpoint.h"
 #include "checkpoint/tell_all.h"
 #include "comm/errors.h"
@@ -290,8 +291,8 @@ bool is_wanted(const std::string& name, const std::vector<std::string>& names) {
 
 }  // namespace
 
-std::optional<LoadResult> detail::load_unless_damaged(StateDict& state, const std::string& path, const LoadOptions& options,
-                                                      std::string& damage) {
+std::optional<LoadResult> detail::load_unless_damaged(StateDict& state, const std::string& path,
+                                                      const LoadOptions& options, std::string& damage) {
   const Group group = options.group ? *options.group : current_world().group();
   Loader loader(options, path);
   // What the files lack is a rank's answer; what the state lacks is an error. All ranks see all answers.

@@ -6,8 +6,8 @@
 
 namespace sherd::detail {
 
-/// load(), but where files are missing or damaged, on any rank, it returns nothing on all of them, and `damage` says what is
-/// wrong. Still throws for a state that does not fit.
+/// load(), but where files are missing or damaged, on any rank, it returns nothing on all of them, and `damage` says
+/// what is wrong. Still throws for a state that does not fit.
 std::optional<LoadResult> load_unless_damaged(StateDict& state, const std::string& path, const LoadOptions& options,
                                               std::string& damage);
 

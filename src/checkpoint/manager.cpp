@@ -29,8 +29,8 @@ std::optional<int64_t> step_of(std::string_view name) {
 
 // The checkpoints that one builds on; none where it has no manifest that can be read.
 std::vector<std::string> bases_of(const Storage& storage, const std::string& path) {
-  const std::string file = storage.join(path, format::kManifestName);
   try {
+    const std::string file = storage.join(path, detail::manifest_of(storage, path));
     if (!storage.exists(file)) return {};
     const std::string bytes = detail::read_file(storage, file);
     auto bases = format::decode_manifest(std::as_bytes(std::span(bytes)), file).bases;
@@ -83,7 +83,8 @@ std::string CheckpointManager::base_for(int64_t step) const {
     if (group_.rank() != 0) return {};
     const auto there = steps();
     for (auto at = there.rbegin(); at != there.rend(); ++at) {
-      if (*at < step && storage_->exists(storage_->join(path_of(*at), format::kManifestName))) return path_of(*at);
+      const std::string path = path_of(*at);
+      if (*at < step && storage_->exists(storage_->join(path, detail::manifest_of(*storage_, path)))) return path;
     }
     return {};
   });
@@ -128,7 +129,11 @@ void CheckpointManager::remove_old() {
       for (std::string& base : bases_of(*storage_, path_of(step))) needed.insert(std::move(base));
     }
     for (const int64_t step : there) {
-      if (!needed.contains(path_of(step))) storage_->remove(path_of(step));
+      const std::string path = path_of(step);
+      if (needed.contains(path)) continue;
+      // What is removed file by file is no checkpoint any more from the first one on.
+      if (!storage_->replaces_whole_folders()) storage_->remove(storage_->join(path, ".metadata"));
+      storage_->remove(path);
     }
     return {};
   });
@@ -139,6 +144,8 @@ std::optional<int64_t> CheckpointManager::load_latest(StateDict& state, const Lo
   const auto answers = detail::tell_all("CheckpointManager", group_, [&] {
     std::string text;
     if (group_.rank() != 0) return text;
+    // What saves left behind that did not come to their end.
+    for (const DraftName& draft : storage_->drafts_in(folder_)) storage_->draft(draft.folder, draft.id)->discard();
     for (const int64_t step : steps()) text += fmt::format("{} ", step);
     return text;
   });
@@ -162,7 +169,8 @@ SaveResult CheckpointManager::save(int64_t step, const torch::nn::Module& module
   return save(step, state_of(step, module, optimizer));
 }
 
-SaveFuture CheckpointManager::save_async(int64_t step, const torch::nn::Module& module, torch::optim::Optimizer& optimizer) {
+SaveFuture CheckpointManager::save_async(int64_t step, const torch::nn::Module& module,
+                                         torch::optim::Optimizer& optimizer) {
   return save_async(step, state_of(step, module, optimizer));
 }
 

@@ -67,7 +67,7 @@ Saver::Saver(const Group& group, std::string path, SaveOptions options)
 
 std::string Saver::file_of(int32_t place) const {
   return storage_->replaces_whole_folders() ? fmt::format("__{}_0.distcp", place)
-                                      : fmt::format("__{}_0-{}.distcp", place, id_);
+                                            : fmt::format("__{}_0-{}.distcp", place, id_);
 }
 
 // The first rank's part: the draft is there before others open it.

@@ -8,7 +8,8 @@
 namespace sherd::format {
 namespace {
 
-// "stream.zstd/1", "stream.zstd@domain/1.2": a name, perhaps whose it is, and a version of which the first number counts.
+// "stream.zstd/1", "stream.zstd@domain/1.2": a name, perhaps whose it is, and a version of which the first number
+// counts.
 bool is_zstd(const std::string& transform) {
   const size_t slash = transform.rfind('/');
   if (slash == std::string::npos) return false;

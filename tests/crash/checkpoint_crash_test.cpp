@@ -1,5 +1,5 @@
-// A machine that stops at any operation of a save leaves the checkpoint as it was or as it was to become, with one rank and with
-// several; and a rank that fails leaves it as it was.
+// A machine that stops at any operation of a save leaves the checkpoint as it was or as it was to become, with one rank
+// and with several; and a rank that fails leaves it as it was.
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -24,34 +24,60 @@ class SharedDisk final : public Posix {
  public:
   explicit SharedDisk(std::shared_ptr<SimulatedDisk> disk) : disk_(std::move(disk)) {}
 
-  int open(const std::string& path, int flags) override { return one([&] { return disk_->open(path, flags); }); }
+  int open(const std::string& path, int flags) override {
+    return one([&] { return disk_->open(path, flags); });
+  }
   void close(int file) override {
     one([&] {
       disk_->close(file);
       return 0;
     });
   }
-  int64_t size(int file) override { return one([&] { return disk_->size(file); }); }
+  int64_t size(int file) override {
+    return one([&] { return disk_->size(file); });
+  }
   ssize_t pread(int file, std::span<std::byte> into, int64_t offset) override {
     return one([&] { return disk_->pread(file, into, offset); });
   }
   ssize_t pwrite(int file, std::span<const std::byte> bytes, int64_t offset) override {
     return one([&] { return disk_->pwrite(file, bytes, offset); });
   }
-  int reserve(int file, int64_t size) override { return one([&] { return disk_->reserve(file, size); }); }
-  int truncate(int file, int64_t size) override { return one([&] { return disk_->truncate(file, size); }); }
-  int start_writing(int file) override { return one([&] { return disk_->start_writing(file); }); }
-  int fsync(int file) override { return one([&] { return disk_->fsync(file); }); }
-  int kind(const std::string& path, PathKind& kind) override { return one([&] { return disk_->kind(path, kind); }); }
+  int reserve(int file, int64_t size) override {
+    return one([&] { return disk_->reserve(file, size); });
+  }
+  int truncate(int file, int64_t size) override {
+    return one([&] { return disk_->truncate(file, size); });
+  }
+  int start_writing(int file) override {
+    return one([&] { return disk_->start_writing(file); });
+  }
+  int fsync(int file) override {
+    return one([&] { return disk_->fsync(file); });
+  }
+  int kind(const std::string& path, PathKind& kind) override {
+    return one([&] { return disk_->kind(path, kind); });
+  }
   int list(const std::string& folder, std::vector<FolderEntry>& entries) override {
     return one([&] { return disk_->list(folder, entries); });
   }
-  int read_link(const std::string& path, std::string& target) override { return one([&] { return disk_->read_link(path, target); }); }
-  int mkdir(const std::string& path) override { return one([&] { return disk_->mkdir(path); }); }
-  int rename(const std::string& from, const std::string& to) override { return one([&] { return disk_->rename(from, to); }); }
-  int exchange(const std::string& a, const std::string& b) override { return one([&] { return disk_->exchange(a, b); }); }
-  int unlink(const std::string& path) override { return one([&] { return disk_->unlink(path); }); }
-  int rmdir(const std::string& path) override { return one([&] { return disk_->rmdir(path); }); }
+  int read_link(const std::string& path, std::string& target) override {
+    return one([&] { return disk_->read_link(path, target); });
+  }
+  int mkdir(const std::string& path) override {
+    return one([&] { return disk_->mkdir(path); });
+  }
+  int rename(const std::string& from, const std::string& to) override {
+    return one([&] { return disk_->rename(from, to); });
+  }
+  int exchange(const std::string& a, const std::string& b) override {
+    return one([&] { return disk_->exchange(a, b); });
+  }
+  int unlink(const std::string& path) override {
+    return one([&] { return disk_->unlink(path); });
+  }
+  int rmdir(const std::string& path) override {
+    return one([&] { return disk_->rmdir(path); });
+  }
 
  private:
   std::mutex mutex_;
@@ -100,8 +126,8 @@ TEST_P(CheckpointCrashTest, OldOrNew) {
     } catch (const std::exception&) {
       finished = false;
     }
-    for (const Survivors survivors : {Survivors{Survivors::none}, Survivors{Survivors::all}, Survivors{Survivors::some, 1},
-                                      Survivors{Survivors::some, 2}}) {
+    for (const Survivors survivors : {Survivors{Survivors::none}, Survivors{Survivors::all},
+                                      Survivors{Survivors::some, 1}, Survivors{Survivors::some, 2}}) {
       const auto restarted = disk->after_restart(survivors);
       const double number = number_on(storage_on(restarted));
       EXPECT_TRUE(number == 2 || (!finished && number == (overwrites ? 1 : 0)))

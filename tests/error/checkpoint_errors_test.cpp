@@ -76,9 +76,8 @@ TEST_F(CheckpointErrorsTest, EverythingThatDoesNotFitAtOnce) {
       b: load: an object in the checkpoint, a tensor in the state
       c: load: a tensor f32[4] in the checkpoint, text in the state
       help: tensors of the checkpoint's sizes; sherd::load_state_dict(path) shows what is there)";
-    EXPECT_EQ(text([&] { load(state, path()); }),
-              "load: 2 of 2 ranks failed\n  rank 0: " + same + "\n  rank 1: " + same +
-                  "\n  help: mend what these ranks say; no rank went on");
+    EXPECT_EQ(text([&] { load(state, path()); }), "load: 2 of 2 ranks failed\n  rank 0: " + same + "\n  rank 1: " +
+                                                      same + "\n  help: mend what these ranks say; no rank went on");
   });
 }
 
@@ -111,11 +110,12 @@ TEST_F(CheckpointErrorsTest, ABitThatFlipped) {
   stream.close();
   StateDict state{{"w", torch::zeros({100})}};
   const std::string what = text([&] { load(state, path()); });
-  EXPECT_EQ(what.substr(0, what.find("  digest saved")), fmt::format(R"(load: a file is damaged: its bytes are not those that were saved
+  EXPECT_EQ(what.substr(0, what.find("  digest saved")),
+            fmt::format(R"(load: a file is damaged: its bytes are not those that were saved
   file: DIR/ck/__0_0.distcp
   bytes: 0 to {}
 )",
-                                                                   fs::file_size(file)));
+                        fs::file_size(file)));
   EXPECT_NE(what.find("  reading: tensor w\n"), std::string::npos) << what;
   load(state, path(), {.verify = false});
 }
@@ -150,11 +150,27 @@ TEST_F(CheckpointErrorsTest, NotOverWhatIsThere) {
   EXPECT_EQ(text([&] { save(small_state(), path(), {.overwrite = false}); }), R"(save: there is a checkpoint already
   path: DIR/ck
   help: another path, or SaveOptions{.overwrite = true})");
-  EXPECT_EQ(text([&] { save(small_state(), path("two"), {.base = path("none")}); }), R"(save: the base is no checkpoint with a manifest
+  EXPECT_EQ(text([&] { save(small_state(), path("two"), {.base = path("none")}); }),
+            R"(save: the base is no checkpoint with a manifest
   base: DIR/none
   missing: DIR/none/sherd.manifest
   help: the folder of a checkpoint that sherd saved, or no base)");
   EXPECT_FALSE(fs::exists(path("two")));
+}
+
+TEST_F(CheckpointErrorsTest, ABaseThatWouldBeOverwritten) {
+  save(small_state(), path("one"));
+  save(small_state(), path("two"), {.base = path("one")});
+  for (const char* base : {"one", "two"}) {
+    EXPECT_EQ(text([&] { save(small_state(), path("one"), {.base = path(base)}); }),
+              fmt::format(R"(save: a checkpoint cannot stand on itself
+  path: DIR/one
+  base: DIR/{}
+  help: another path, or no base)",
+                          base));
+  }
+  StateDict state = small_state();
+  load(state, path("two"));
 }
 
 TEST_F(CheckpointErrorsTest, ABaseThatIsGone) {
@@ -163,7 +179,8 @@ TEST_F(CheckpointErrorsTest, ABaseThatIsGone) {
   save({{"w", large}}, path("two"), {.base = path("one")});
   fs::remove_all(path("one"));
   StateDict state{{"w", torch::zeros({1 << 20}, torch::kLong)}};
-  EXPECT_EQ(text([&] { load(state, path("two")); }), R"(load: a file of the checkpoint that this one builds on is missing
+  EXPECT_EQ(text([&] { load(state, path("two")); }),
+            R"(load: a file of the checkpoint that this one builds on is missing
   checkpoint: DIR/two
   base: DIR/one
   file: DIR/one/__0_0.distcp

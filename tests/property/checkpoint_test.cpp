@@ -27,8 +27,9 @@ class CheckpointTest : public ::testing::Test {
 };
 
 const std::vector<c10::ScalarType> kDtypes = {
-    torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16, torch::kLong, torch::kInt, torch::kShort, torch::kChar,
-    torch::kByte,  torch::kBool,   torch::kComplexFloat, torch::kComplexDouble, torch::kFloat8_e4m3fn, torch::kFloat8_e5m2};
+    torch::kFloat,        torch::kDouble,        torch::kHalf,          torch::kBFloat16,   torch::kLong,
+    torch::kInt,          torch::kShort,         torch::kChar,          torch::kByte,       torch::kBool,
+    torch::kComplexFloat, torch::kComplexDouble, torch::kFloat8_e4m3fn, torch::kFloat8_e5m2};
 
 std::vector<DrawnTensor> draw_tensors(uint32_t seed, size_t count) {
   std::mt19937 random(seed);
@@ -141,9 +142,10 @@ TEST_F(CheckpointTest, RanksWithKeysOfTheirOwn) {
     const int64_t stage = world.rank() / 2;
     const auto mesh = init_device_mesh("cpu", {2, 2}, {"stage", "tp"})["tp"];
     const auto value = torch::arange(10.) + static_cast<double>(stage);
-    StateDict state{{"stage" + std::to_string(stage), distribute_tensor(value, mesh, {Shard(0)}, {.source = std::nullopt})},
-                    {"rank" + std::to_string(world.rank()), world.rank()},
-                    {"shared", torch::arange(3)}};
+    StateDict state{
+        {"stage" + std::to_string(stage), distribute_tensor(value, mesh, {Shard(0)}, {.source = std::nullopt})},
+        {"rank" + std::to_string(world.rank()), world.rank()},
+        {"shared", torch::arange(3)}};
     save(state, path());
     const StateDict all = load_state_dict(path());
     EXPECT_EQ(all.size(), 7U);
@@ -190,9 +192,17 @@ TEST_F(CheckpointTest, ValuesKeepTheirKinds) {
                         {"numbered", StateDict{{5, "five"}, {7, StateDict{{-1, 0}}}}},
                         {"scalar", torch::tensor(2.5)}};
   save(state, path());
-  StateDict loaded{{"none", 1},     {"yes", false},          {"number", 0},          {"real", 0.0},
-                   {"text", ""},    {"bytes", StateBytes{}}, {"list", StateValue()}, {"tuple", StateValue()},
-                   {"empty", StateDict()}, {"numbered", StateDict{{5, ""}, {7, StateDict{{-1, 1}}}}}, {"scalar", torch::tensor(0.0)}};
+  StateDict loaded{{"none", 1},
+                   {"yes", false},
+                   {"number", 0},
+                   {"real", 0.0},
+                   {"text", ""},
+                   {"bytes", StateBytes{}},
+                   {"list", StateValue()},
+                   {"tuple", StateValue()},
+                   {"empty", StateDict()},
+                   {"numbered", StateDict{{5, ""}, {7, StateDict{{-1, 1}}}}},
+                   {"scalar", torch::tensor(0.0)}};
   load(loaded, path());
   EXPECT_TRUE(loaded.at("none").is_none());
   EXPECT_TRUE(*loaded.at("yes").boolean());
@@ -226,7 +236,8 @@ TEST_F(CheckpointTest, EachElementIsWrittenOnceAndTheWorkIsShared) {
     const auto mesh = init_device_mesh("cpu", {2, 2});
     StateDict state;
     for (int i = 0; i < 8; ++i) {
-      state["replicated" + std::to_string(i)] = distribute_tensor(torch::ones({1 << 14}), mesh, {Replicate(), Replicate()});
+      state["replicated" + std::to_string(i)] =
+          distribute_tensor(torch::ones({1 << 14}), mesh, {Replicate(), Replicate()});
       state["plain" + std::to_string(i)] = torch::ones({1 << 14});
     }
     const SaveResult result = save(state, path());

@@ -20,7 +20,8 @@ struct DrawnTensor {
   at::Tensor whole() const {
     auto values = torch::arange(numel(size), torch::kLong).mul(7).add(salt).remainder(113).view(size);
     if (dtype == torch::kBool) return values.remainder(2).to(torch::kBool);
-    if (c10::isComplexType(dtype)) return torch::complex(values.to(torch::kDouble), values.to(torch::kDouble).neg()).to(dtype);
+    if (c10::isComplexType(dtype))
+      return torch::complex(values.to(torch::kDouble), values.to(torch::kDouble).neg()).to(dtype);
     return values.to(torch::kDouble).to(dtype);
   }
 };
@@ -67,7 +68,8 @@ class StateMaker : public SpecMaker {
   at::Tensor make(const at::Tensor& whole) {
     const Dims size = whole.sizes().vec();
     switch (below(4)) {
-      case 0: return whole.clone();
+      case 0:
+        return whole.clone();
       case 1: {
         const auto drawn = spec(size);
         return sharded::shard_tensor(whole, drawn);
