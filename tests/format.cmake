@@ -5,7 +5,11 @@ sherd_test(format_unit LABEL unit LINK core SOURCES
   unit/format/crc32_test.cpp
   unit/format/manifest_test.cpp
   unit/format/metadata_test.cpp
+  unit/format/transforms_test.cpp
   unit/format/unpickle_test.cpp)
+if(TARGET sherd_zstd)
+  target_compile_definitions(format_unit PRIVATE SHERD_TEST_ZSTD)
+endif()
 
 sherd_test(format_errors LABEL error LINK core SOURCES
   error/format_archive_errors_test.cpp
@@ -31,4 +35,8 @@ execute_process(COMMAND ${SHERD_PYTHON} -c "import torch" RESULT_VARIABLE no_tor
 if(NOT no_torch)
   sherd_format_test(test_archives)
   sherd_format_test(test_metadata)
+  execute_process(COMMAND ${SHERD_PYTHON} -c "import zstandard" RESULT_VARIABLE no_zstandard ERROR_QUIET)
+  if(NOT no_zstandard AND TARGET sherd_zstd)
+    sherd_format_test(test_transforms)
+  endif()
 endif()

@@ -1,27 +1,40 @@
 #include <fmt/format.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include <algorithm>
 
+#include "format/digest_bodies.h"
 #include "format/manifest.h"
 
 namespace sherd::format {
 namespace {
 
-Digest digest_from(const XXH128_hash_t& hash) { return {hash.low64, hash.high64}; }
+const DigestFunctions& functions() {
+  static const DigestFunctions* const best = avx2_digest_functions() != nullptr ? avx2_digest_functions() : &kFunctions;
+  return *best;
+}
 
 }  // namespace
 
-Digest digest_of(std::span<const std::byte> bytes) { return digest_from(XXH3_128bits(bytes.data(), bytes.size())); }
+Digest digest_of(std::span<const std::byte> bytes) {
+  uint64_t numbers[2];
+  functions().whole(bytes.data(), bytes.size(), numbers);
+  return {numbers[0], numbers[1]};
+}
 
 std::string to_string(const Digest& digest) { return fmt::format("{:016x}{:016x}", digest.high, digest.low); }
 
 struct BlockDigests::State {
   XXH3_state_t hash;
+
+  void reset() { functions().reset(&hash); }
+  Digest digest() const {
+    uint64_t numbers[2];
+    functions().finish(&hash, numbers);
+    return {numbers[0], numbers[1]};
+  }
 };
 
-BlockDigests::BlockDigests() : state_(std::make_unique<State>()) { XXH3_128bits_reset(&state_->hash); }
+BlockDigests::BlockDigests() : state_(std::make_unique<State>()) { state_->reset(); }
 BlockDigests::~BlockDigests() = default;
 BlockDigests::BlockDigests(BlockDigests&&) noexcept = default;
 BlockDigests& BlockDigests::operator=(BlockDigests&&) noexcept = default;
@@ -33,10 +46,10 @@ void BlockDigests::add(std::span<const std::byte> bytes) {
     if (part.size() == kBlock) {
       blocks_.push_back(digest_of(part));  // a whole one needs no state
     } else {
-      XXH3_128bits_update(&state_->hash, part.data(), part.size());
+      functions().update(&state_->hash, part.data(), part.size());
       if (filled + static_cast<int64_t>(part.size()) == kBlock) {
-        blocks_.push_back(digest_from(XXH3_128bits_digest(&state_->hash)));
-        XXH3_128bits_reset(&state_->hash);
+        blocks_.push_back(state_->digest());
+        state_->reset();
       }
     }
     length_ += static_cast<int64_t>(part.size());
@@ -45,7 +58,7 @@ void BlockDigests::add(std::span<const std::byte> bytes) {
 }
 
 std::vector<Digest> BlockDigests::finish() {
-  if (length_ % kBlock != 0) blocks_.push_back(digest_from(XXH3_128bits_digest(&state_->hash)));
+  if (length_ % kBlock != 0) blocks_.push_back(state_->digest());
   return std::move(blocks_);
 }
 

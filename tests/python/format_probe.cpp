@@ -16,6 +16,7 @@
 #include "format/archive.h"
 #include "format/dcp.h"
 #include "format/pickle.h"
+#include "format/transforms.h"
 
 namespace {
 
@@ -125,9 +126,26 @@ std::string rewrite_metadata(const Arguments& arguments) {
   return fmt::format("{} entries", metadata.entries.size());
 }
 
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream words(text);
+  for (std::string part; std::getline(words, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+// unpack TRANSFORMS IN OUT, pack TRANSFORMS IN OUT
+std::string unpack(const Arguments& arguments) {
+  write_file(arguments.at(2), decode(split(arguments.at(0)), bytes_of(read_file(arguments.at(1))), int64_t{1} << 40));
+  return {};
+}
+std::string pack(const Arguments& arguments) {
+  write_file(arguments.at(2), encode(split(arguments.at(0)), bytes_of(read_file(arguments.at(1)))));
+  return {};
+}
+
 const std::map<std::string, std::function<std::string(const Arguments&)>> kVerbs = {
-    {"pickle", repickle},         {"item", write_item},           {"ends", write_ends},
-    {"archive", rewrite_archive}, {"metadata", rewrite_metadata},
+    {"pickle", repickle},           {"item", write_item}, {"ends", write_ends}, {"archive", rewrite_archive},
+    {"metadata", rewrite_metadata}, {"unpack", unpack},   {"pack", pack},
 };
 
 }  // namespace
