@@ -211,6 +211,19 @@ TEST_P(StorageTest, AnUnfinishedFileIsNotThere) {
   EXPECT_THAT(storage_->list(at("a")), ElementsAre("last"));
 }
 
+TEST_P(StorageTest, RanksSeeWhatOthersFinished) {
+  const auto draft = storage_->draft(at("a"), "1");
+  const auto other = GetParam().make()->draft(at("a"), "1");
+  EXPECT_FALSE(other->has("small-1"));
+  write_all(*draft, "small-1", "x");
+  write_all(*draft, "some/large-1", pattern(9'000'000));
+  EXPECT_TRUE(other->has("small-1"));
+  EXPECT_TRUE(other->has("some/large-1"));
+  EXPECT_FALSE(other->has("other-1"));
+  draft->discard();
+  EXPECT_FALSE(other->has("small-1"));
+}
+
 TEST_P(StorageTest, ADraftWithoutItsLastFileIsNotCommitted) {
   save(*storage_, at("a"), "1", "old");
   const auto draft = storage_->draft(at("a"), "2");
