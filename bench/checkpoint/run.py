@@ -1,0 +1,191 @@
+"""`./dev bench checkpoint`: checkpoints of sherd beside torch.distributed.checkpoint, on the same tensors, in one run.
+
+    run.py BUILD [--ranks 4] [--runs 3] [--memory /dev/shm] [--disk BUILD/bench] [--seconds-to-plan 20] [--quick] [--check]
+
+Prints a table and writes BUILD/bench/checkpoint.json, a list of {"case", "sherd_s", "python_s", "ratio", "limit_s"}. `ratio` is
+python_s / sherd_s: 3 means that sherd takes a third of the time. `limit_s` is a plain write (with sync) or read of as many bytes
+by as many processes, in the best of three sizes of calls; for save_async one memory copy. Each is the best of the runs, in which
+the sides take turns. Cases named "memory" write to a file system in memory, those named "disk" to a disk, and as root load from
+there with cold caches. The row "save_peak_extra_mib" has "sherd_mib", "python_mib" and "limit_mib" instead. Both sides:
+processes with one thread each; C++ over shared memory; Python over Gloo. --quick: small tensors, to see that it works.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+from ranks import best, finish, rows_of, say, size_text  # noqa: E402  (stands beside the folders of the benchmarks)
+
+# The name of a case, what it is beside, the least ratio to torch's time, the most times the limit.
+CASES = {
+    "save": ("save {size}", "write", 3, 1.25),
+    "load": ("load {size}", "read", 1.5, 1.25),
+    "reshard": ("load {size}, rows as columns", "read", 3, None),
+    "elsewhere": ("load {size} on 2 ranks", "read", 3, None),
+    "save_small": ("save {small} small tensors", None, 50, None),
+    "load_small": ("load {small} small tensors", None, 50, None),
+    "async first": ("save_async {size}, the first time", "copy", None, None),
+    "async": ("save_async {size}", "copy", None, 1),
+    "async, to the end": ("the rest of save_async {size}", "write", None, None),
+}
+MOST_EXTRA_MIB = 64
+PLAN_RANKS = (64, 512, 4096)
+PLAN_TENSORS = 1000
+PLAN_SECONDS = 2  # on 4,096 ranks
+BOTH_SIDES = ("save", "load", "reshard", "save_small", "load_small", "async")
+
+
+def measured(options, place, folder):
+    """What each side took, its best, by case."""
+    cold = ["--cold"] if place == "disk" and os.geteuid() == 0 else []
+    settings = ["--folder", folder, "--tensors", options.tensors, "--side", options.side, "--small", options.small, *cold]
+    sides = {
+        "sherd": [options.build / "bench" / "bench_checkpoint"],
+        "Python": [sys.executable, HERE / "python_ranks.py"],
+    }
+    tables = {side: [] for side in sides}
+    for run in range(options.runs):
+        say("checkpoint", f"{place}, run {run + 1} of {options.runs}: sherd, Python")
+        for side, program in sides.items():
+            launch = [options.build / "bin" / "sherd", "run", "-n"]
+            limits = ["write", "read", "copy"] if side == "sherd" else []
+            tables[side].append(rows_of([*launch, options.ranks, "--", *program, *settings, *limits, *BOTH_SIDES]))
+            elsewhere = rows_of([*launch, 2, "--", *program, *settings, "load"])
+            tables[side].append([{**row, "case": "elsewhere"} for row in elsewhere])
+            for name in ("large", "small"):
+                shutil.rmtree(pathlib.Path(folder) / name)
+    found = {}
+    for side, rows in tables.items():
+        times = [[row for row in table if "seconds" in row] for table in rows]
+        found[side] = {key[0]: row["seconds"] for key, row in best(times, ("case",)).items()}
+        sizes = [[row for row in table if "mib" in row] for table in rows]
+        found[side]["mib"] = max(row["mib"] for table in sizes for row in table)
+    return found
+
+
+def limit_of(kind, ours):
+    found = [seconds for case, seconds in ours.items() if kind and case.split()[0] == kind]
+    return min(found, default=None)
+
+
+def name_of(options, text, place):
+    size = size_text(4 * options.tensors * options.side**2)
+    return f"{text.format(size=size, small=options.small)}, {place}"
+
+
+def rows_at(options, place, found):
+    ours, theirs = found["sherd"], found["Python"]
+    for case, (text, kind, _, _) in CASES.items():
+        yield {
+            "case": name_of(options, text, place),
+            "sherd_s": ours[case],
+            "python_s": theirs[case],
+            "ratio": round(theirs[case] / ours[case], 2),
+            "limit_s": limit_of(kind, ours),
+        }
+    yield {
+        "case": f"save_peak_extra_mib, {place}",
+        "sherd_mib": round(ours["mib"], 1),
+        "python_mib": round(theirs["mib"], 1),
+        "limit_mib": MOST_EXTRA_MIB,
+    }
+
+
+def plan_rows(options):
+    """torch's side until it takes longer than it may."""
+    program = options.build / "bench" / "bench_checkpoint"
+    in_time = True
+    for ranks in options.plan_ranks:
+        say("checkpoint", f"planning for {ranks} ranks")
+        ours = best([rows_of([program, "--plan", ranks, "--tensors", PLAN_TENSORS]) for _ in range(options.runs)], ("case",))
+        mine = ours["plan",]["seconds"]
+        python = python_plan(ranks, options.seconds_to_plan) if in_time else None
+        in_time = python is not None
+        yield {
+            "case": f"plan {PLAN_TENSORS} tensors on {ranks} ranks",
+            "sherd_s": mine,
+            "python_s": python,
+            "ratio": round(python / mine, 2) if python else None,
+            "limit_s": PLAN_SECONDS if ranks == 4096 else None,
+        }
+
+
+def python_plan(ranks, seconds):
+    """None where it takes longer. What it imports and makes beforehand takes longer than what is measured."""
+    words = [sys.executable, HERE / "python_plan.py", str(ranks), str(PLAN_TENSORS)]
+    try:
+        result = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, timeout=4 * seconds + 30)
+    except subprocess.TimeoutExpired:
+        return None
+    found = json.loads(result.stdout)[0]["seconds"]
+    return found if found <= seconds else None
+
+
+def misses(options, rows):
+    goals = {name_of(options, text, place): goal for text, _, *goal in CASES.values() for place in ("memory", "disk")}
+    for row in rows:
+        least, most = goals.get(row["case"], (None, None))
+        if least and row["ratio"] < least:
+            yield f"{row['case']}: {row['ratio']} times torch's speed, to reach {least}"
+        if most and row["sherd_s"] > most * row["limit_s"]:
+            yield f"{row['case']}: {row['sherd_s'] / row['limit_s']:.2f} times the limit, to reach {most}"
+        if row["case"].startswith("plan") and row["limit_s"] and row["sherd_s"] > row["limit_s"]:
+            yield f"{row['case']}: {row['sherd_s']:.2f} s, to reach {row['limit_s']}"
+        if row.get("sherd_mib", 0) > MOST_EXTRA_MIB:
+            yield f"{row['case']}: {row['sherd_mib']} MiB, to stay under {MOST_EXTRA_MIB}"
+
+
+def text_of(seconds):
+    return f"{seconds * 1e3:,.1f}" if seconds is not None else "-"
+
+
+def print_table(rows):
+    print(f"{'case':<48}{'sherd ms':>12}{'torch ms':>12}{'ratio':>9}{'limit ms':>12}{'of it':>8}")
+    for row in rows:
+        if "sherd_mib" in row:
+            print(f"{row['case']:<48}{row['sherd_mib']:>12}{row['python_mib']:>12}{'':>9}{row['limit_mib']:>12}")
+            continue
+        of_limit = f"{row['sherd_s'] / row['limit_s']:.2f}" if row["limit_s"] else "-"
+        ratio = row["ratio"] if row["ratio"] is not None else "-"
+        times = "".join(f"{text_of(row[name]):>12}" for name in ("sherd_s", "python_s"))
+        print(f"{row['case']:<48}{times}{ratio:>9}{text_of(row['limit_s']):>12}{of_limit:>8}")
+
+
+def options_of():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--ranks", default="4")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--memory", default="/dev/shm", help="a folder in memory")
+    parser.add_argument("--disk", help="a folder on a disk")
+    parser.add_argument("--seconds-to-plan", type=float, default=20, help="more of torch's planning is not waited for")
+    parser.add_argument("--quick", action="store_true", help="small tensors and one run: to see that it works")
+    parser.add_argument("--check", action="store_true", help="exit code 1 where a goal is missed")
+    options = parser.parse_args()
+    options.disk = options.disk or options.build / "bench"
+    options.tensors, options.side, options.small, options.plan_ranks = 64, 2048, 2000, PLAN_RANKS
+    if options.quick:
+        options.runs, options.side, options.small, options.plan_ranks = 1, 128, 20, PLAN_RANKS[:1]
+    return options
+
+
+def main():
+    options = options_of()
+    rows = []
+    for place, parent in (("memory", options.memory), ("disk", options.disk)):
+        with tempfile.TemporaryDirectory(dir=parent, prefix="sherd-bench-") as folder:
+            rows += rows_at(options, place, measured(options, place, folder))
+    rows += plan_rows(options)
+    print_table(rows)
+    finish("checkpoint", options, rows, [] if options.quick else list(misses(options, rows)))
+
+
+if __name__ == "__main__":
+    main()
