@@ -1,7 +1,9 @@
 #include "checkpoint/base_blocks.h"
 
+#include <limits.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <filesystem>
 #include <stdexcept>
 
 #include "checkpoint/read_file.h"
@@ -64,24 +66,40 @@ const format::BlockPlace* BaseBlocks::find(const format::Digest& digest, int64_t
 
 namespace {
 
-std::filesystem::path plain(const std::string& path) {
-  std::filesystem::path out = std::filesystem::path(path).lexically_normal();
-  return out.has_filename() ? out : out.parent_path();
+bool is_url(const std::string& path) { return path.find("://") != std::string::npos; }
+
+// Absolute where it is a path of this machine; without "." and doubled or trailing slashes.
+std::string plain(const std::string& path) {
+  if (is_url(path)) return path;
+  std::string from = path;
+  if (!from.starts_with('/')) {
+    std::string here(PATH_MAX, '\0');
+    if (::getcwd(here.data(), here.size()) != nullptr) from = here.c_str() + ("/" + from);
+  }
+  std::string out;
+  for (size_t at = 0; at < from.size();) {
+    const size_t end = std::min(from.find('/', at), from.size());
+    const std::string part = from.substr(at, end - at);
+    if (!part.empty() && part != ".") out += "/" + part;
+    at = end + 1;
+  }
+  return out.empty() ? "/" : out;
 }
 
-bool is_url(const std::string& path) { return path.find("://") != std::string::npos; }
+std::string parent_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
 }  // namespace
 
 std::string base_name(const std::string& from, const std::string& to) {
-  const auto base = plain(to);
-  if (plain(from).parent_path() == base.parent_path()) return base.filename().string();
-  return is_url(to) ? to : std::filesystem::absolute(base).string();
+  const std::string base = plain(to);
+  return parent_of(plain(from)) == parent_of(base) ? base.substr(base.rfind('/') + 1) : base;
 }
 
 std::string base_path(const std::string& from, const std::string& name) {
-  if (is_url(name) || std::filesystem::path(name).has_parent_path()) return name;
-  return (plain(from).parent_path() / name).string();
+  if (name.find('/') != std::string::npos) return name;
+  // In the words of the caller: what is beside a relative path is found beside it.
+  const size_t slash = from.rfind('/', from.find_last_not_of('/'));
+  return slash == std::string::npos ? name : from.substr(0, slash + 1) + name;
 }
 
 }  // namespace sherd::detail
