@@ -231,6 +231,31 @@ TEST_F(CheckpointTest, InMemory) {
   });
 }
 
+TEST_F(CheckpointTest, BetweenAGpuAndTheCpu) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  const auto whole = torch::arange(60.).view({10, 6});
+  spawn(2, [&](World&) {
+    const auto on_gpu = [&](const at::Tensor& tensor, const Placement& placement) {
+      return distribute_tensor(tensor.cuda(), init_device_mesh("cuda", {2}), {placement}, {.source = std::nullopt});
+    };
+    const auto x = on_gpu(whole, Shard(0));
+    const auto view = whole.cuda().t();
+    save({{"x", x}, {"view", view}}, path("now"));
+    SaveFuture future = save_async({{"x", x}, {"view", view}}, path("later"));
+    x.zero_();
+    future.wait();
+    for (const char* name : {"now", "later"}) {
+      StateDict gpu{{"x", on_gpu(torch::zeros({10, 6}), Shard(1))}, {"view", torch::zeros({6, 10}).cuda()}};
+      load(gpu, path(name));
+      EXPECT_TRUE(full_tensor(*gpu.at("x").tensor()).cpu().equal(whole)) << name;
+      EXPECT_TRUE(gpu.at("view").tensor()->cpu().equal(whole.t())) << name;
+      StateDict cpu{{"x", torch::zeros({10, 6}, torch::kDouble)}, {"view", torch::zeros({6, 10}, torch::kHalf)}};
+      load(cpu, path(name));
+      EXPECT_TRUE(cpu.at("x").tensor()->equal(whole.to(torch::kDouble))) << name;
+    }
+  });
+}
+
 TEST_F(CheckpointTest, EachElementIsWrittenOnceAndTheWorkIsShared) {
   spawn(4, [&](World& world) {
     const auto mesh = init_device_mesh("cpu", {2, 2});
