@@ -3,6 +3,7 @@
 sherd_test(format_unit LABEL unit LINK core SOURCES
   unit/format/archive_test.cpp
   unit/format/crc32_test.cpp
+  unit/format/golden_test.cpp
   unit/format/manifest_test.cpp
   unit/format/metadata_test.cpp
   unit/format/transforms_test.cpp
