@@ -3,6 +3,7 @@
 sherd_test(format_unit LABEL unit LINK core SOURCES
   unit/format/archive_test.cpp
   unit/format/crc32_test.cpp
+  unit/format/golden_test.cpp
   unit/format/manifest_test.cpp
   unit/format/metadata_test.cpp
   unit/format/transforms_test.cpp
@@ -16,6 +17,10 @@ sherd_test(format_errors LABEL error LINK core SOURCES
   error/format_manifest_errors_test.cpp
   error/format_metadata_errors_test.cpp
   error/format_pickle_errors_test.cpp)
+
+foreach(target archive_fuzz manifest_fuzz metadata_fuzz unpickle_fuzz)
+  sherd_fuzz(${target})
+endforeach()
 
 # Python compares what sherd reads and writes with what it reads and writes itself.
 add_executable(format_probe python/format_probe.cpp)

@@ -29,6 +29,33 @@ bool same(const T& a, const T& b) {
   return a == b;
 }
 
+std::string decimal(const BigInt& value) {
+  std::vector<uint8_t> magnitude(value.bytes.begin(), value.bytes.end());  // little endian
+  const bool negative = !magnitude.empty() && magnitude.back() >= 0x80;
+  if (negative) {
+    uint32_t carry = 1;
+    for (uint8_t& byte : magnitude) {
+      carry += static_cast<uint8_t>(~byte);
+      byte = static_cast<uint8_t>(carry);
+      carry >>= 8;
+    }
+  }
+  std::string digits;
+  while (!magnitude.empty()) {
+    uint32_t rest = 0;
+    for (size_t i = magnitude.size(); i-- > 0;) {
+      rest = rest << 8 | magnitude[i];
+      magnitude[i] = static_cast<uint8_t>(rest / 10);
+      rest %= 10;
+    }
+    digits.push_back(static_cast<char>('0' + rest));
+    while (!magnitude.empty() && magnitude.back() == 0) magnitude.pop_back();
+  }
+  if (negative) digits.push_back('-');
+  std::reverse(digits.begin(), digits.end());
+  return digits;
+}
+
 /// Writes until the limit is reached, so that a value with millions of items costs no more than its beginning.
 class Printer {
  public:
@@ -44,7 +71,14 @@ class Printer {
   void print(const None&) { text_ += "None"; }
   void print(bool value) { text_ += value ? "True" : "False"; }
   void print(int64_t value) { text_ += std::to_string(value); }
-  void print(const BigInt& value) { text_ += fmt::format("an int of {} bytes", value.bytes.size()); }
+  void print(const BigInt& value) {
+    constexpr size_t kMostBytes = 64;  // dividing all of them for every digit is slow for more
+    if (value.bytes.size() > kMostBytes) {
+      text_ += fmt::format("an int of {} bytes", value.bytes.size());
+    } else {
+      text_ += decimal(value);
+    }
+  }
   void print(double value) {
     // As Python prints it: 1.0, not 1.
     const std::string digits = fmt::format("{}", value);

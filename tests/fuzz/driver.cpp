@@ -1,16 +1,19 @@
-// Runs a fuzz target (LLVMFuzzerTestOneInput) under any compiler: mutates the lines of a seeds file for
-// SHERD_FUZZ_SECONDS, two by default. The sequence is the same in every run. Where the target crashes, the input is
-// printed; put it into a unit test.
+// Runs a fuzz target (LLVMFuzzerTestOneInput) under any compiler: mutates the lines of a seeds file, or the files of a
+// seeds folder, for SHERD_FUZZ_SECONDS, two by default. The sequence is the same in every run. Where the target
+// crashes, the input is printed; put it into a unit test.
 
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
@@ -48,7 +51,7 @@ class Mutator {
   void mutate(std::string& text) {
     const size_t at = below(text.size() + 1);
     const size_t length = below(std::min<size_t>(text.size() - at, 8) + 1);
-    switch (below(6)) {
+    switch (below(9)) {
       case 0:
         text.insert(at, 1, alphabet_[below(alphabet_.size())]);
         break;
@@ -67,6 +70,15 @@ class Mutator {
       case 5:
         text.insert(at, std::to_string(random_()));
         break;
+      case 6:  // one bit
+        if (at < text.size()) text[at] = static_cast<char>(text[at] ^ 1 << below(8));
+        break;
+      case 7:  // a number, at an end of what it can be
+        for (size_t i = 0; i < length; ++i) text[at + i] = i + 1 == length && below(2) == 0 ? '\x7f' : '\xff';
+        break;
+      case 8:
+        text.resize(at);
+        break;
     }
   }
 
@@ -75,12 +87,26 @@ class Mutator {
   std::mt19937_64 random_;  // the default seed, so that a crash comes back
 };
 
+std::vector<std::string> read_seeds(const std::filesystem::path& path) {
+  std::vector<std::string> seeds;
+  if (!std::filesystem::is_directory(path)) {
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) seeds.push_back(line);
+    return seeds;
+  }
+  std::vector<std::filesystem::path> files(std::filesystem::directory_iterator(path), {});
+  std::sort(files.begin(), files.end());
+  for (const auto& name : files) {
+    std::ifstream file(name, std::ios::binary);
+    seeds.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  return seeds;
+}
+
 }  // namespace
 
 int main() {
-  std::vector<std::string> seeds;
-  std::ifstream file(SHERD_FUZZ_SEEDS);
-  for (std::string line; std::getline(file, line);) seeds.push_back(line);
+  const std::vector<std::string> seeds = read_seeds(SHERD_FUZZ_SEEDS);
   if (seeds.empty()) return std::cerr << "fuzz: no seeds in " << SHERD_FUZZ_SEEDS << "\n", 1;
 
   for (const int number : {SIGABRT, SIGSEGV, SIGFPE, SIGILL, SIGBUS}) ::signal(number, print_input);

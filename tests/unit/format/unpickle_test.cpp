@@ -29,6 +29,13 @@ TEST(UnpickleTest, AnIntBeyond64BitsKeepsItsBytes) {
   EXPECT_EQ(read("L-9223372036854775809L\n."), Value(BigInt{"\xff\xff\xff\xff\xff\xff\xff\x7f\xff"s}));
 }
 
+TEST(UnpickleTest, AnIntBeyond64BitsPrintsInDecimal) {
+  for (const std::string digits : {"9223372036854775808", "-9223372036854775809", "1180591620717411303424",
+                                   "-340282366920938463463374607431768211456"}) {
+    EXPECT_EQ(to_string(read("L" + digits + "L\n.")), digits);
+  }
+}
+
 TEST(UnpickleTest, WhatWasOneObjectStaysOne) {
   const Value value = read("]q\0h\0\x86."s);
   const auto* tuple = value.as<Tuple>();
