@@ -69,7 +69,7 @@ SaveFuture save_async(const StateDict& state, const std::string& path, const Sav
   });
   now->saver.snapshot(slot.memory);
   now->task = world.state()->saves().start(
-      [now = now.get(), beside = group.in_background("checkpoint")] { now->result = now->saver.write(beside); });
+      [now, beside = group.in_background("checkpoint")] { now->result = now->saver.write(beside); });
   slot.last = now;
   SaveFuture future;
   future.state_ = std::move(now);
