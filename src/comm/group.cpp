@@ -102,7 +102,8 @@ void GroupState::set_backend(c10::DeviceType device, c10::intrusive_ptr<c10d::Ba
   transports_[device] = std::move(backend);
 }
 
-std::shared_ptr<GroupState> GroupState::in_background(const std::shared_ptr<GroupState>& group, const std::string& lane) {
+std::shared_ptr<GroupState> GroupState::in_background(const std::shared_ptr<GroupState>& group,
+                                                      const std::string& lane) {
   if (group->config_.text().empty()) return group;
   const std::lock_guard lock(group->background_mutex_);
   auto& beside = group->in_background_[lane];
