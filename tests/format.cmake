@@ -6,11 +6,16 @@ sherd_test(format_unit LABEL unit LINK core SOURCES
   unit/format/golden_test.cpp
   unit/format/manifest_test.cpp
   unit/format/metadata_test.cpp
+  unit/format/object_json_test.cpp
+  unit/format/safetensors_test.cpp
+  unit/format/saved_test.cpp
   unit/format/transforms_test.cpp
   unit/format/unpickle_test.cpp)
 if(TARGET sherd_zstd)
   target_compile_definitions(format_unit PRIVATE SHERD_TEST_ZSTD)
 endif()
+
+sherd_test(format_torch_save LABEL unit LINK sherd SOURCES unit/format/torch_save_test.cpp)
 
 sherd_test(format_errors LABEL error LINK core SOURCES
   error/format_archive_errors_test.cpp
@@ -18,7 +23,7 @@ sherd_test(format_errors LABEL error LINK core SOURCES
   error/format_metadata_errors_test.cpp
   error/format_pickle_errors_test.cpp)
 
-foreach(target archive_fuzz manifest_fuzz metadata_fuzz unpickle_fuzz)
+foreach(target archive_fuzz manifest_fuzz metadata_fuzz safetensors_fuzz texts_fuzz unpickle_fuzz)
   sherd_fuzz(${target})
 endforeach()
 
@@ -43,5 +48,9 @@ if(NOT no_torch)
   execute_process(COMMAND ${SHERD_PYTHON} -c "import zstandard" RESULT_VARIABLE no_zstandard ERROR_QUIET)
   if(NOT no_zstandard AND TARGET sherd_zstd)
     sherd_format_test(test_transforms)
+  endif()
+  execute_process(COMMAND ${SHERD_PYTHON} -c "import safetensors" RESULT_VARIABLE no_safetensors ERROR_QUIET)
+  if(NOT no_safetensors)
+    sherd_format_test(test_safetensors)
   endif()
 endif()

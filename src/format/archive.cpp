@@ -18,6 +18,7 @@ constexpr int64_t kLocator = 20;
 constexpr int64_t kEnd64 = 56;
 constexpr int64_t kEntry = 46;
 constexpr int64_t kLocalHeader = 30;
+constexpr uint16_t kDeflated = 8;
 constexpr int64_t kMostComment = 65535;
 constexpr int64_t kMostDirectory = int64_t{1} << 30;
 
@@ -41,6 +42,8 @@ struct Entry {
   uint64_t size = 0;
   uint64_t header = 0;
   int64_t data = 0;
+
+  bool is_code() const { return std::string_view(name).substr(name.find('/') + 1).starts_with("code/"); }
 };
 
 class ArchiveReader {
@@ -173,6 +176,8 @@ class ArchiveReader {
       fail("a record's name is no text");
     }
     if ((entry.flags & 1) != 0) fail("a record is encrypted", entry.name);
+    // TorchScript compresses its code, which nobody here asks for.
+    if (entry.is_code() && entry.method == kDeflated) return;
     if (entry.method != 0 || entry.packed != entry.size) {
       ErrorText text("read_archive", "a record is compressed");
       text.fact("in", name_).fact("record", entry.name);
@@ -193,8 +198,8 @@ class ArchiveReader {
       fail("a record's header says something else than the directory", entry.name);
     }
     const uint64_t data = entry.header + header.size() + u16(header, 28);
-    if (data > directory_ || entry.size > directory_ - data) {
-      fail(fmt::format("a record lies outside of the archive: {} bytes at {}, before the directory at {}", entry.size,
+    if (data > directory_ || entry.packed > directory_ - data) {
+      fail(fmt::format("a record lies outside of the archive: {} bytes at {}, before the directory at {}", entry.packed,
                        data, directory_),
            entry.name);
     }
@@ -207,7 +212,7 @@ class ArchiveReader {
     std::sort(sorted.begin(), sorted.end(), [](const Entry* a, const Entry* b) { return a->header < b->header; });
     for (size_t i = 1; i < sorted.size(); ++i) {
       const Entry& before = *sorted[i - 1];
-      if (static_cast<uint64_t>(before.data) + before.size > sorted[i]->header) {
+      if (static_cast<uint64_t>(before.data) + before.packed > sorted[i]->header) {
         fail(fmt::format("records overlap: {} and {}", before.name, sorted[i]->name));
       }
     }
@@ -223,6 +228,7 @@ class ArchiveReader {
       if (!entry.name.starts_with(archive.folder + "/")) {
         fail(fmt::format("a record lies outside of the folder {}", archive.folder), entry.name);
       }
+      if (entry.method != 0) continue;
       archive.records.push_back({.name = entry.name.substr(archive.folder.size() + 1),
                                  .offset = entry.data,
                                  .size = static_cast<int64_t>(entry.size),

@@ -54,8 +54,9 @@ struct Archive {
 };
 
 /// The directory of an archive. Everything that is read is bounded by the source's size: entries outside of it,
-/// overlapping or compressed ones, counts that do not fit, names that occur twice, local headers that say something
-/// else than the directory, a missing "version" are refused. Throws std::invalid_argument; `name` begins the facts.
+/// overlapping or compressed ones (TorchScript's code apart, which is left out), counts that do not fit, names that
+/// occur twice, local headers that say something else than the directory, a missing "version" are refused. Throws
+/// std::invalid_argument; `name` begins the facts.
 Archive read_archive(const ByteSource& source, std::string_view name);
 /// A record's bytes, its CRC checked.
 std::string read_record(const ByteSource& source, const Record& record, std::string_view name);
@@ -78,7 +79,41 @@ ItemLengths lengths_of(const TensorItem& item);
 std::string head_of(const TensorItem& item);
 std::string tail_of(const TensorItem& item, uint32_t crc_of_data);
 
-/// torch.save of a value. Each TensorRef's `storage` names one of `storages`.
+/// torch.save of a value whose tensors' bytes come later: text, the bytes of the first storage, text, those of the
+/// second, and so on, text. Each TensorRef's `storage` names one of the storages.
+struct StorageSize {
+  std::string key;
+  int64_t bytes = 0;
+};
+class ArchiveLayout {
+ public:
+  /// Throws std::invalid_argument for tensors whose storage is not among them, and for what pickle() refuses.
+  ArchiveLayout(const Value& value, std::span<const StorageSize> storages);
+
+  size_t storage_count() const { return storages_; }
+  int64_t size() const { return size_; }
+  /// Where the bytes of a storage begin.
+  int64_t offset(size_t storage) const;
+  int64_t text_length(size_t place) const;
+  /// The text before storage `place`, or after the last one. `crcs` are those of the storages before it; of the text
+  /// before a storage, the last of them is enough.
+  std::string text(size_t place, std::span<const uint32_t> crcs) const;
+
+ private:
+  struct Entry {
+    std::string name;
+    std::string content;  // of a record that is no storage
+    int64_t offset = 0;
+    int64_t size = 0;
+  };
+  void add(std::string name, std::string content, int64_t size);
+
+  std::vector<Entry> entries_;
+  size_t first_ = 0;  // the entry of the first storage
+  size_t storages_ = 0;
+  int64_t size_ = 0;
+};
+
 struct StorageBytes {
   std::string key;
   std::span<const std::byte> bytes;

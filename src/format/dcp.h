@@ -37,6 +37,9 @@ struct TensorEntry {
   Dims size;
   std::vector<int64_t> numbers;  // per chunk its offsets, then its sizes
   std::vector<Place> places;     // one per chunk
+  /// Of the elements in the file, where the format has one chunk whose place is that of its elements (torch.save) and
+  /// they are not in row-major order; else empty.
+  Dims strides;
 
   size_t chunk_count() const { return places.size(); }
   std::span<const int64_t> offsets(size_t i) const { return {numbers.data() + 2 * i * size.size(), size.size()}; }
@@ -64,6 +67,9 @@ struct Metadata {
   std::vector<MetadataEntry> entries;
   /// Where each entry stood in the state: name, path. Nothing where the state was not flattened.
   std::optional<std::vector<std::pair<std::string, std::vector<PathPart>>>> paths;
+  /// Dicts of the state whose keys are the ints 0, 1, 2 ..., outer ones first: by paths alone they would be lists.
+  /// torch does not write them down.
+  std::vector<std::vector<PathPart>> dicts;
   /// Anything else that a planner put in their place, kept to be written back.
   Value other_planner_data;
   std::vector<std::string> files;

@@ -7,6 +7,7 @@
 
 #include "format/dcp.h"
 #include "format/pickle_graph.h"
+#include "format/relative_path.h"
 #include "format/value_of.h"
 #include "sherd/error.h"
 
@@ -98,6 +99,7 @@ class Decoder {
     if (const Node* meta = find(state, "storage_meta")) read_storage_meta(*meta);
     const Node* version = find(state, "version");
     metadata_.version = version != nullptr ? std::string(text(*version, "version")) : std::string();
+    if (const Node* dicts = find(state, "sherd_dicts")) read_dicts(*dicts);
     return std::move(metadata_);
   }
 
@@ -278,18 +280,34 @@ class Decoder {
     for (size_t i = 0; i < items.size(); i += 2) {
       if (!items[i].is(Kind::text) || !(items[i + 1].is(Kind::tuple) || items[i + 1].is(Kind::list)))
         return std::nullopt;
-      auto& path = paths.emplace_back(std::string(items[i].text()), std::vector<PathPart>{}).second;
-      for (const Node& part : graph_.items(items[i + 1])) {
-        if (part.is(Kind::text)) {
-          path.emplace_back(std::string(part.text()));
-        } else if (part.is(Kind::integer)) {
-          path.emplace_back(part.integer);
-        } else {
-          return std::nullopt;
-        }
-      }
+      auto path = state_path(items[i + 1]);
+      if (!path) return std::nullopt;
+      paths.emplace_back(std::string(items[i].text()), std::move(*path));
     }
     return paths;
+  }
+
+  std::optional<std::vector<PathPart>> state_path(const Node& node) const {
+    std::vector<PathPart> path;
+    for (const Node& part : graph_.items(node)) {
+      if (part.is(Kind::text)) {
+        path.emplace_back(std::string(part.text()));
+      } else if (part.is(Kind::integer)) {
+        path.emplace_back(part.integer);
+      } else {
+        return std::nullopt;
+      }
+    }
+    return path;
+  }
+
+  void read_dicts(const Node& node) {
+    if (!node.is(Kind::list)) fail("sherd_dicts is no list", "");
+    for (const Node& item : graph_.items(node)) {
+      auto path = item.is(Kind::tuple) ? state_path(item) : std::nullopt;
+      if (!path) fail("sherd_dicts has something that is no path", "");
+      metadata_.dicts.push_back(std::move(*path));
+    }
   }
 
   // storage_data
@@ -373,24 +391,11 @@ class Decoder {
     if (name.data() == last_file_.data() && name.size() == last_file_.size() && last_number_ >= 0) return last_number_;
     const auto [found, fresh] = files_.emplace(name, static_cast<int32_t>(metadata_.files.size()));
     if (fresh) {
-      check_path(name);
+      if (!is_inside(name)) fail(fmt::format("a file lies outside of the checkpoint: \"{}\"", name), entry_);
       metadata_.files.emplace_back(name);
     }
     last_file_ = name;
     return last_number_ = found->second;
-  }
-
-  /// Inside of the checkpoint's folder, whatever the folder is.
-  void check_path(std::string_view name) const {
-    std::string_view left = name;
-    bool good = !name.empty() && name.find('\0') == std::string_view::npos;
-    while (good) {
-      const std::string_view part = left.substr(0, left.find('/'));
-      good = !part.empty() && part != "." && part != "..";
-      if (part.size() == left.size()) break;
-      left.remove_prefix(part.size() + 1);
-    }
-    if (!good) fail(fmt::format("a file lies outside of the checkpoint: \"{}\"", name), entry_);
   }
 
   int32_t transform_number(const Node& node) {

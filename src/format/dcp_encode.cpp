@@ -180,6 +180,10 @@ class Encoder {
     write_storage_meta();
     key("version");
     text_or_none(metadata_.version);
+    if (!metadata_.dicts.empty()) {
+      key("sherd_dicts");
+      write_dicts();
+    }
     out_.built();
     out_.op(Op::stop);
     out_.flush();
@@ -408,20 +412,35 @@ class Encoder {
       } else {
         out_.text(name);
       }
-      if (path.size() > 3) out_.op(Op::mark);
-      for (const PathPart& part : path) {
-        if (const auto* word = std::get_if<std::string>(&part)) {
-          write_word(*word);
-        } else {
-          out_.make_room();
-          out_.integer(std::get<int64_t>(part));
-        }
-      }
-      if (path.empty()) {
-        out_.op(Op::empty_tuple);
+      write_path(path);
+    }
+    batches.end();
+  }
+
+  void write_path(const std::vector<PathPart>& path) {
+    if (path.size() > 3) out_.op(Op::mark);
+    for (const PathPart& part : path) {
+      if (const auto* word = std::get_if<std::string>(&part)) {
+        write_word(*word);
       } else {
-        out_.op(path.size() > 3 ? Op::tuple : static_cast<Op>(static_cast<size_t>(Op::tuple1) + path.size() - 1));
+        out_.make_room();
+        out_.integer(std::get<int64_t>(part));
       }
+    }
+    if (path.empty()) {
+      out_.op(Op::empty_tuple);
+    } else {
+      out_.op(path.size() > 3 ? Op::tuple : static_cast<Op>(static_cast<size_t>(Op::tuple1) + path.size() - 1));
+    }
+  }
+
+  // Ours: an attribute more, which torch carries along.
+  void write_dicts() {
+    out_.op(Op::empty_list);
+    Batches batches(out_, Op::appends);
+    for (const auto& path : metadata_.dicts) {
+      batches.item();
+      write_path(path);
     }
     batches.end();
   }

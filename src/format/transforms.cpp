@@ -35,10 +35,31 @@ std::string decode(const std::vector<std::string>& transforms, std::span<const s
   return out;
 }
 
-std::string encode(const std::vector<std::string>& transforms, std::span<const std::byte> bytes) {
+StreamEncoder::StreamEncoder(const std::vector<std::string>& transforms, Take take) {
   for (const std::string& transform : transforms) check(transform);
-  std::string out(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  for (size_t i = 0; i < transforms.size(); ++i) out = zstd_encode(std::as_bytes(std::span(out)));
+  // What was done last is undone first: the last writer is made first.
+  for (size_t i = 0; i < transforms.size(); ++i) {
+    writers_.insert(writers_.begin(), std::make_unique<ZstdWriter>(std::move(take)));
+    take = [next = writers_.front().get()](std::span<const std::byte> bytes) { next->add(bytes); };
+  }
+}
+
+StreamEncoder::~StreamEncoder() = default;
+
+void StreamEncoder::add(std::span<const std::byte> bytes) { writers_.front()->add(bytes); }
+
+void StreamEncoder::finish() {
+  for (const auto& writer : writers_) writer->finish();
+}
+
+std::string encode(const std::vector<std::string>& transforms, std::span<const std::byte> bytes) {
+  std::string out;
+  if (transforms.empty()) return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  StreamEncoder encoder(transforms, [&](std::span<const std::byte> part) {
+    out.append(reinterpret_cast<const char*>(part.data()), part.size());
+  });
+  encoder.add(bytes);
+  encoder.finish();
   return out;
 }
 

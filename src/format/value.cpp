@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 namespace sherd::format {
 namespace {
@@ -55,6 +57,47 @@ std::string decimal(const BigInt& value) {
   std::reverse(digits.begin(), digits.end());
   return digits;
 }
+
+class TensorVisitor {
+ public:
+  explicit TensorVisitor(const std::function<void(const TensorRef&)>& visit) : visit_(visit) {}
+
+  void go(const Value& value) {
+    std::visit([this](const auto& content) { go_into(content); }, value.content());
+  }
+
+ private:
+  template <class T>
+  void go_into(const T& content) {
+    if constexpr (requires { content.use_count(); }) {
+      if (seen_.insert(content.get()).second) parts(*content);
+    }
+  }
+  void parts(const TensorRef& tensor) { visit_(tensor); }
+  void parts(const Global&) {}
+  void parts(const List& list) {
+    for (const Value& value : list) go(value);
+  }
+  void parts(const Tuple& tuple) { parts(tuple.items); }
+  void parts(const Set& set) { parts(set.items); }
+  void parts(const Dict& dict) {
+    for (const auto& [key, value] : dict.items) {
+      go(key);
+      go(value);
+    }
+    if (dict.state != nullptr) go(*dict.state);
+  }
+  void parts(const Object& object) {
+    parts(object.arguments);
+    parts(object.keywords);
+    if (object.state != nullptr) go(*object.state);
+    parts(object.appended);
+    parts(object.items);
+  }
+
+  const std::function<void(const TensorRef&)>& visit_;
+  std::unordered_set<const void*> seen_;
+};
 
 /// Writes until the limit is reached, so that a value with millions of items costs no more than its beginning.
 class Printer {
@@ -184,6 +227,77 @@ bool Value::operator==(const Value& other) const {
         }
       },
       content_, other.content_);
+}
+
+namespace {
+
+class Changer {
+ public:
+  explicit Changer(const std::function<std::optional<Value>(const Value&)>& change) : change_(change) {}
+
+  Value go(const Value& value) {
+    const void* shared = std::visit(
+        [](const auto& content) -> const void* {
+          if constexpr (requires { content.use_count(); }) return content.get();
+          return nullptr;
+        },
+        value.content());
+    if (const auto found = made_.find(shared); shared != nullptr && found != made_.end()) return found->second;
+    Value made = value;
+    if (auto next = change_(made)) made = std::move(*next);
+    made = std::visit([&](const auto& content) { return anew(content); }, made.content());
+    if (shared != nullptr) made_.emplace(shared, made);
+    return made;
+  }
+
+ private:
+  Value anew(const std::shared_ptr<List>& list) { return List(items(*list)); }
+  Value anew(const std::shared_ptr<Tuple>& tuple) { return Tuple{items(tuple->items), tuple->size}; }
+  Value anew(const std::shared_ptr<Set>& set) { return Set{items(set->items), set->frozen}; }
+  Value anew(const std::shared_ptr<Dict>& dict) { return dict_of(*dict); }
+  Value anew(const std::shared_ptr<Object>& object) {
+    Object made{object->type,
+                object->called,
+                items(object->arguments),
+                dict_of(object->keywords),
+                state_of(object->state),
+                items(object->appended),
+                dict_of(object->items)};
+    return made;
+  }
+  template <class T>
+  Value anew(const T& other) {
+    return other;
+  }
+
+  std::vector<Value> items(const std::vector<Value>& values) {
+    std::vector<Value> made;
+    made.reserve(values.size());
+    for (const Value& value : values) made.push_back(go(value));
+    return made;
+  }
+  Dict dict_of(const Dict& dict) {
+    Dict made{.items = {}, .ordered = dict.ordered, .state = state_of(dict.state)};
+    made.items.reserve(dict.items.size());
+    for (const auto& [key, value] : dict.items) made.items.emplace_back(go(key), go(value));
+    return made;
+  }
+  std::shared_ptr<Value> state_of(const std::shared_ptr<Value>& state) {
+    return state ? std::make_shared<Value>(go(*state)) : nullptr;
+  }
+
+  const std::function<std::optional<Value>(const Value&)>& change_;
+  std::unordered_map<const void*, Value> made_;
+};
+
+}  // namespace
+
+Value changed(const Value& value, const std::function<std::optional<Value>(const Value&)>& change) {
+  return Changer(change).go(value);
+}
+
+void for_each_tensor(const Value& value, const std::function<void(const TensorRef&)>& visit) {
+  TensorVisitor(visit).go(value);
 }
 
 std::string to_string(const Value& value, size_t limit) {

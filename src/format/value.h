@@ -6,7 +6,9 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -42,32 +44,10 @@ struct Global {
 };
 
 using List = std::vector<Value>;
-struct Tuple {
-  std::vector<Value> items = {};
-  bool size = false;  // a torch.Size; equal to the tuple of its numbers, as in Python
-};
-struct Set {
-  std::vector<Value> items = {};
-  bool frozen = false;
-};
-struct Dict {
-  std::vector<std::pair<Value, Value>> items = {};  // in the order of the file, keys of any kind
-  bool ordered = false;                             // collections.OrderedDict
-  /// What lies beside the items, null where nothing does: {"_metadata": ...} of a module's state_dict().
-  std::shared_ptr<Value> state = {};
-
-  const Value* find(std::string_view key) const;  // linear; null where there is none
-};
-/// What a pickle makes by calling a global or by building an instance of it: never called, only remembered.
-struct Object {
-  Global type;          // {"", "persistent_id"} for one that is no tensor's storage: the id is the argument
-  bool called = false;  // REDUCE; otherwise NEWOBJ
-  std::vector<Value> arguments = {};
-  Dict keywords = {};                 // NEWOBJ_EX
-  std::shared_ptr<Value> state = {};  // BUILD; null where there was none
-  List appended = {};                 // where the class is a kind of list or set
-  Dict items = {};                    // where it is a kind of dict
-};
+struct Tuple;
+struct Set;
+struct Dict;
+struct Object;
 /// A tensor whose bytes are in another record: `storage` names it ("0" is data/0).
 struct TensorRef {
   DType dtype = DType::f32;
@@ -140,6 +120,39 @@ class Value {
 
   Content content_ = None{};
 };
+
+struct Tuple {
+  std::vector<Value> items = {};
+  bool size = false;  // a torch.Size; equal to the tuple of its numbers, as in Python
+};
+struct Set {
+  std::vector<Value> items = {};
+  bool frozen = false;
+};
+struct Dict {
+  std::vector<std::pair<Value, Value>> items = {};  // in the order of the file, keys of any kind
+  bool ordered = false;                             // collections.OrderedDict
+  /// What lies beside the items, null where nothing does: {"_metadata": ...} of a module's state_dict().
+  std::shared_ptr<Value> state = {};
+
+  const Value* find(std::string_view key) const;  // linear; null where there is none
+};
+/// What a pickle makes by calling a global or by building an instance of it: never called, only remembered.
+struct Object {
+  Global type;          // {"", "persistent_id"} for one that is no tensor's storage: the id is the argument
+  bool called = false;  // REDUCE; otherwise NEWOBJ
+  std::vector<Value> arguments = {};
+  Dict keywords = {};                 // NEWOBJ_EX
+  std::shared_ptr<Value> state = {};  // BUILD; null where there was none
+  List appended = {};                 // where the class is a kind of list or set
+  Dict items = {};                    // where it is a kind of dict
+};
+/// Calls `visit` with every tensor in a value, each object once.
+void for_each_tensor(const Value& value, const std::function<void(const TensorRef&)>& visit);
+
+/// The value made anew from its parts, each shared container once. What `change` gives for a value takes its place;
+/// then its parts are changed.
+Value changed(const Value& value, const std::function<std::optional<Value>(const Value&)>& change);
 
 /// "{'a': 1, 'b': (tensor f32[2, 3], None)}", cut short beyond `limit` characters: for people and errors.
 std::string to_string(const Value& value, size_t limit = 200);

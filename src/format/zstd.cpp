@@ -37,12 +37,30 @@ std::string zstd_decode(std::span<const std::byte> bytes, int64_t most) {
   return out;
 }
 
-std::string zstd_encode(std::span<const std::byte> bytes) {
-  std::string out(ZSTD_compressBound(bytes.size()), '\0');
-  const size_t size = ZSTD_compress(out.data(), out.size(), bytes.data(), bytes.size(), ZSTD_CLEVEL_DEFAULT);
-  if (ZSTD_isError(size) != 0) fail(ZSTD_getErrorName(size));
-  out.resize(size);
-  return out;
-}
+struct ZstdWriter::State {
+  Take take;
+  std::unique_ptr<ZSTD_CCtx, size_t (*)(ZSTD_CCtx*)> context{ZSTD_createCCtx(), ZSTD_freeCCtx};
+  std::string part = std::string(ZSTD_CStreamOutSize(), '\0');
+
+  // Until all of `bytes` is taken in, or, at the end, everything is handed out.
+  void run(std::span<const std::byte> bytes, ZSTD_EndDirective end) {
+    ZSTD_inBuffer in{bytes.data(), bytes.size(), 0};
+    size_t left = 1;
+    while (in.pos < in.size || (end == ZSTD_e_end && left != 0)) {
+      ZSTD_outBuffer piece{part.data(), part.size(), 0};
+      left = ZSTD_compressStream2(context.get(), &piece, &in, end);
+      if (ZSTD_isError(left) != 0) {
+        throw std::runtime_error(
+            ErrorText("save", "an item could not be compressed").fact("zstd says", ZSTD_getErrorName(left)));
+      }
+      if (piece.pos > 0) take(std::as_bytes(std::span(part)).first(piece.pos));
+    }
+  }
+};
+
+ZstdWriter::ZstdWriter(Take take) : state_(std::make_unique<State>(State{std::move(take)})) {}
+ZstdWriter::~ZstdWriter() = default;
+void ZstdWriter::add(std::span<const std::byte> bytes) { state_->run(bytes, ZSTD_e_continue); }
+void ZstdWriter::finish() { state_->run({}, ZSTD_e_end); }
 
 }  // namespace sherd::format

@@ -118,6 +118,15 @@ TEST(ArchiveErrors, ACompressedOrEncryptedRecordIsRefused) {
   EXPECT_EQ(refused(made.bytes), "read_archive: a record is encrypted\n  in: a.pt\n  record: archive/data.pkl");
 }
 
+TEST(ArchiveErrors, CompressedCodeOfTorchScriptIsLeftOut) {
+  Made made = make({{"m/data.pkl", "N."}, {"m/code/__torch__.py", "def"}, {"m/version", "3\n"}});
+  for (const size_t at : {made.entry(1) + 10, made.header(1) + 8}) made.set<uint16_t>(at, 8);
+  made.set<uint32_t>(made.entry(1) + 24, 300);  // unpacked
+  const Archive archive = read_archive(MemorySource(bytes_of(made.bytes)), "a.pt");
+  EXPECT_EQ(archive.records.size(), 2U);
+  EXPECT_EQ(archive.find("code/__torch__.py"), nullptr);
+}
+
 TEST(ArchiveErrors, RecordsThatOverlapOrLieOutsideAreRefused) {
   Made made = make(kParts);
   // The second record claims the third one's header.

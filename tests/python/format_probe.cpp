@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -16,6 +18,7 @@
 #include "format/archive.h"
 #include "format/dcp.h"
 #include "format/pickle.h"
+#include "format/safetensors.h"
 #include "format/transforms.h"
 
 namespace {
@@ -143,10 +146,59 @@ std::string pack(const Arguments& arguments) {
   return {};
 }
 
+// safetensors IN OUT: reads a file and writes it again.
+std::string rewrite_safetensors(const Arguments& arguments) {
+  const std::string bytes = read_file(arguments.at(0));
+  const SafetensorsFile file = read_safetensors(MemorySource(bytes_of(bytes)), arguments.at(0));
+  SafetensorsFile again = file;
+  std::reverse(again.tensors.begin(), again.tensors.end());
+  std::string written = lay_out_safetensors(again);
+  for (const SafeTensor& tensor : again.tensors) {
+    written +=
+        bytes.substr(static_cast<size_t>(file.find(tensor.name)->offset), static_cast<size_t>(tensor.data_bytes()));
+  }
+  write_file(arguments.at(1), written);
+  return {};
+}
+
+// folder PATH: the tensors of a folder of safetensors, with their sizes and numbers of chunks.
+std::string list_folder(const Arguments& arguments) {
+  std::vector<NamedSafetensors> files;
+  for (const auto& entry : std::filesystem::directory_iterator(arguments.at(0))) {
+    const std::string bytes = read_file(entry.path());
+    files.push_back({entry.path().filename(), read_safetensors(MemorySource(bytes_of(bytes)), entry.path().native())});
+  }
+  std::map<std::string, std::string> lines;
+  for (const MetadataEntry& entry : metadata_of(files, arguments.at(0)).entries) {
+    const auto& tensor = std::get<TensorEntry>(entry.content);
+    lines[entry.name] = fmt::format("{} {} {}", entry.name, sherd::to_string(tensor.size), tensor.chunk_count());
+  }
+  std::string text;
+  for (const auto& [name, line] : lines) text += (text.empty() ? "" : "; ") + line;
+  return text;
+}
+
+// index IN OUT: model.safetensors.index.json
+std::string rewrite_index(const Arguments& arguments) {
+  const auto index = decode_safetensors_index(bytes_of(read_file(arguments.at(0))), arguments.at(0));
+  write_file(arguments.at(1), encode_safetensors_index(index));
+  return {};
+}
+
+// clang-format off
 const std::map<std::string, std::function<std::string(const Arguments&)>> kVerbs = {
-    {"pickle", repickle},           {"item", write_item}, {"ends", write_ends}, {"archive", rewrite_archive},
-    {"metadata", rewrite_metadata}, {"unpack", unpack},   {"pack", pack},
+    {"pickle", repickle},
+    {"item", write_item},
+    {"ends", write_ends},
+    {"archive", rewrite_archive},
+    {"metadata", rewrite_metadata},
+    {"unpack", unpack},
+    {"pack", pack},
+    {"safetensors", rewrite_safetensors},
+    {"folder", list_folder},
+    {"index", rewrite_index},
 };
+// clang-format on
 
 }  // namespace
 

@@ -1,6 +1,8 @@
-"""Makes tests/golden/dcp_python/, a checkpoint written by torch 2.13 on two ranks, and dcp_python.txt, what is in it.
+"""Makes tests/golden/dcp_python/, a checkpoint written by torch 2.13 on two ranks, and dcp_python.txt, what is in it;
+tests/golden/torch_save/python_state.pt, a state dict with a view; and tests/golden/formats/, one state in every format, by the
+libraries that the formats come from and by sherd (a release stays readable: new files are added, old ones are kept).
 
-    python tests/python/make_golden_checkpoints.py tests/golden
+    PYTHONPATH=build/python python tests/python/make_golden_checkpoints.py tests/golden [dcp_python|torch_save|formats]...
 
 Every line of the text is an entry: its name; for a tensor its dtype, its size and for each chunk its offsets, its sizes, the file
 and the CRC-32 of its elements in row-major order; for an object repr() of it.
@@ -98,10 +100,95 @@ def describe(folder):
                 print(f"  {list(chunk.offsets)} {list(chunk.sizes)} {files[chunk.offsets]} {crc:08x}", file=out)
 
 
-def main(golden):
-    folder = pathlib.Path(golden) / "dcp_python"
-    shutil.rmtree(folder, ignore_errors=True)
-    torch.multiprocessing.start_processes(save, (folder,), RANKS)
+def save_state(path):
+    model = torch.nn.Linear(3, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.arange(6.0).reshape(2, 3))
+        model.bias.zero_()
+    moments = {"step": torch.tensor(1.0), "exp_avg": torch.ones(2, 3)}
+    group = {"lr": 0.1, "betas": (0.9, 0.999), "params": [0, 1]}
+    path.parent.mkdir(exist_ok=True)
+    state = model.state_dict()
+    optimizer = {"state": {0: moments}, "param_groups": [group]}
+    torch.save({"model": state, "optimizer": optimizer, "view": state["weight"][1], "epoch": 3}, path)
+
+
+def small_state(sharded=lambda tensor, dim: tensor, step=1000):
+    """In every format the same; tests/unit/checkpoint/golden_formats_test.cpp has the formulas, too."""
+    return {
+        "model": {
+            "weight": sharded(torch.arange(24.0).reshape(4, 6) / 2, 0),
+            "bias": sharded(torch.arange(5).to(torch.bfloat16), 0),
+            "count": torch.tensor(7),
+            "mask": torch.arange(6).reshape(2, 3) % 2 == 0,
+        },
+        "step": step,
+        "lr": 0.25,
+        "names": ["a", "b"],
+    }
+
+
+def flat_tensors():
+    return {f"model.{name}": tensor for name, tensor in small_state()["model"].items()}
+
+
+def save_small(rank, folder, sharded_safetensors):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29511", RANK=str(rank), WORLD_SIZE=str(RANKS))
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (RANKS,))
+    state = small_state(lambda tensor, dim: distribute_tensor(tensor, mesh, [Shard(dim)]))
+    if sharded_safetensors:
+        writer = dcp.HuggingFaceStorageWriter(str(folder), save_distributed=True)
+        dcp.save({f"model.{name}": tensor for name, tensor in state["model"].items()}, storage_writer=writer)
+    else:
+        dcp.save(state, checkpoint_id=folder)
+    dist.destroy_process_group()
+
+
+def save_by_sherd(golden):
+    import sherd
+
+    def save_all(rank):
+        mesh = sherd.init_device_mesh("cpu", (RANKS,))
+
+        def state(step=1000):
+            return small_state(lambda tensor, dim: sherd.distribute_tensor(tensor, mesh, [sherd.Shard(dim)]), step)
+
+        sherd.save(state(), golden / "sherd_dcp")
+        sherd.save(state(), golden / "sherd_dcp_compressed", compress=True)
+        sherd.save(state(step=999), golden / "sherd_base")
+        sherd.save(state(), golden / "sherd_incremental", base=golden / "sherd_base")
+        sherd.save(state(), golden / "sherd_ranks", format="safetensors")
+        sherd.save(state(), golden / "sherd.safetensors")
+        sherd.save(state(), golden / "sherd.pt")
+
+    sherd.spawn(RANKS, save_all)
+
+
+def save_formats(golden):
+    import safetensors.torch
+
+    shutil.rmtree(golden, ignore_errors=True)
+    golden.mkdir()
+    for name, sharded_safetensors in (("torch_dcp", False), ("torch_ranks", True)):
+        torch.multiprocessing.start_processes(save_small, (golden / name, sharded_safetensors), RANKS)
+    writer = dcp.HuggingFaceStorageWriter(str(golden / "torch_indexed"), {name: i % 2 + 1 for i, name in enumerate(flat_tensors())})
+    dcp.save(flat_tensors(), storage_writer=writer, no_dist=True)
+    safetensors.torch.save_file(flat_tensors(), golden / "library.safetensors", metadata={"author": "golden"})
+    torch.save(small_state(), golden / "torch.pt")
+    save_by_sherd(golden)
+
+
+def main(golden, *wanted):
+    golden = pathlib.Path(golden)
+    if not wanted or "torch_save" in wanted:
+        save_state(golden / "torch_save" / "python_state.pt")
+    if not wanted or "dcp_python" in wanted:
+        folder = golden / "dcp_python"
+        shutil.rmtree(folder, ignore_errors=True)
+        torch.multiprocessing.start_processes(save, (folder,), RANKS)
+    if not wanted or "formats" in wanted:
+        save_formats(golden / "formats")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,93 @@
+#include "format/saved.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <unordered_map>
+
+#include "format/pickle.h"
+#include "sherd/error.h"
+
+namespace sherd::format {
+namespace {
+
+// What the archive itself defines, by its fields; TorchScript's typed containers as plain ones.
+std::optional<Value> without_script_class(const Value& value) {
+  const auto* object = value.as<Object>();
+  if (object == nullptr) return std::nullopt;
+  const Global& type = object->type;
+  if (type.module == "__torch__" || type.module.starts_with("__torch__.")) {
+    const auto* fields = object->state != nullptr ? object->state->as<Dict>() : nullptr;
+    if (fields != nullptr) return *fields;
+    if (object->state == nullptr && object->arguments.empty()) return Dict{};
+  }
+  if (type.module == "torch.jit._pickle" && object->called && !object->arguments.empty()) {
+    const bool builds_list = type.name.starts_with("build_") && object->arguments[0].as<List>() != nullptr;
+    if (builds_list || type.name == "restore_type_tag") {
+      auto inner = without_script_class(object->arguments[0]);
+      return inner ? inner : object->arguments[0];
+    }
+  }
+  return std::nullopt;
+}
+
+using Storages = std::unordered_map<std::string_view, const Record*>;
+
+Storages storages_of(const Archive& archive) {
+  Storages storages;
+  for (const Record& record : archive.records) {
+    const std::string_view name = record.name;
+    if (name.starts_with("data/")) storages.emplace(name.substr(5), &record);
+  }
+  return storages;
+}
+
+void check_storage(const Storages& storages, const TensorRef& tensor, std::string_view name) {
+  if (tensor.meta) return;
+  const auto found = storages.find(tensor.storage);
+  const Record* const record = found != storages.end() ? found->second : nullptr;
+  if (record != nullptr && record->size >= tensor.storage_bytes) return;
+  throw std::invalid_argument(
+      ErrorText("read_saved",
+                record == nullptr ? "a tensor's bytes are not in the archive" : "a tensor's bytes are cut off")
+          .fact("in", name)
+          .fact("tensor", to_string(Value(tensor)))
+          .fact("record", fmt::format("data/{} of {} bytes", tensor.storage, tensor.storage_bytes))
+          .fact("there", record == nullptr ? "none of that name" : fmt::format("{} bytes", record->size)));
+}
+
+/// torch writes down the order of its machine since 2.1; before, nobody wrote another.
+void check_byteorder(const ByteSource& source, const Archive& archive, std::string_view name) {
+  const Record* const record = archive.find("byteorder");
+  if (record == nullptr) return;
+  constexpr int64_t kMost = 16;
+  const std::string order = record->size <= kMost ? read_record(source, *record, name) : "a longer text";
+  if (order == "little") return;
+  throw std::invalid_argument(
+      ErrorText("read_saved", "its numbers are not little endian")
+          .fact("in", name)
+          .fact("byteorder", order)
+          .help("on a little-endian machine, torch.save(torch.load(path), path) writes it in that order"));
+}
+
+}  // namespace
+
+Value without_script_classes(const Value& value) { return changed(value, without_script_class); }
+
+Saved read_saved(const ByteSource& source, std::string_view name) {
+  Saved saved{.archive = read_archive(source, name), .value = {}};
+  const Record* const record = saved.archive.find("data.pkl");
+  if (record == nullptr) {
+    throw std::invalid_argument(ErrorText("read_saved", "it has no record \"data.pkl\"").fact("in", name));
+  }
+  check_byteorder(source, saved.archive, name);
+  const std::string bytes = read_record(source, *record, name);
+  const std::string place = fmt::format("{}, data.pkl", name);
+  saved.value = unpickle(std::as_bytes(std::span(bytes)), {.operation = "read_saved", .source = place});
+  if (saved.archive.find("constants.pkl") != nullptr) saved.value = without_script_classes(saved.value);
+  const Storages storages = storages_of(saved.archive);
+  for_each_tensor(saved.value, [&](const TensorRef& tensor) { check_storage(storages, tensor, name); });
+  return saved;
+}
+
+}  // namespace sherd::format
