@@ -44,6 +44,9 @@ class FileWriter {
 /// of its own names, and finishes them; then one of them commits.
 class Draft {
  public:
+  /// As the name of the only file in a draft: the path itself, for checkpoints that are one file.
+  static constexpr const char* kItself = ".";
+
   virtual ~Draft() = default;
   /// `size`: what the file will hold, where it is known; 0 where not. Folders in the name are made. A name that was
   /// created before starts anew.
@@ -75,6 +78,8 @@ class Storage {
   virtual bool exists(const std::string& path) const = 0;
   /// The names in a folder, folders among them, sorted; drafts are not listed. None where there is no such folder.
   virtual std::vector<std::string> list(const std::string& folder) const = 0;
+  /// A folder that has nothing in it is one, too, where the driver knows such.
+  virtual bool is_folder(const std::string& path) const { return !list(path).empty(); }
   /// A file or a folder with all that is in it; one that is not there is no error. A folder that was not removed to its
   /// end is found as a draft.
   virtual void remove(const std::string& path) = 0;

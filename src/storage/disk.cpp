@@ -46,6 +46,12 @@ class DiskStorage final : public Storage {
     return {names.begin(), names.end()};
   }
 
+  bool is_folder(const std::string& path) const override {
+    PathKind kind = PathKind::file;
+    const std::string place = follow_links(posix(), find_on_disk(posix(), clean_path(path)));
+    return posix().kind(place, kind) == 0 && kind == PathKind::folder;
+  }
+
   void remove(const std::string& path) override {
     const std::string place = clean_path(path);
     // The former ones first, or they would come back in the place of what is removed.

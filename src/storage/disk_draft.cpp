@@ -3,7 +3,7 @@
 // Commit puts it in place by one rename, or where there is a folder already, by one exchange; what was there then has
 // the draft's name and is removed. Where the file system cannot exchange, there are two steps: the folder becomes
 // `<folder>.old-<id>`, and the draft the folder. Between them readers find the former one by find_on_disk, and the next
-// commit or removal clears it away.
+// commit or removal clears it away. A draft of one file that is to have the path itself is a folder, too.
 
 #include <cerrno>
 #include <stdexcept>
@@ -28,22 +28,22 @@ class DiskDraft final : public Draft {
   }
 
   std::unique_ptr<FileWriter> create(const std::string& name, int64_t size) override {
-    check_file_name(name);
-    const std::string path = draft_ + "/" + name;
+    if (name != kItself) check_file_name(name);
+    const std::string path = place_of(name);
     if (name.find('/') != std::string::npos) make_folders(posix(), parent_of(path));
     return create_disk_file(disk_, path, size);
   }
 
   bool has(const std::string& name) const override {
     PathKind kind = PathKind::file;
-    return posix().kind(draft_ + "/" + name, kind) >= 0;
+    return posix().kind(place_of(name), kind) >= 0;
   }
 
   void commit(const std::string& last) override {
     PathKind kind = PathKind::file;
-    if (posix().kind(draft_ + "/" + last, kind) < 0) throw_incomplete_draft(folder_, last);
+    if (posix().kind(place_of(last), kind) < 0) throw_incomplete_draft(folder_, last);
     sync_folders(posix(), draft_);
-    put_in_place();
+    put_in_place(last == kItself ? place_of(last) : draft_);
     sync_folder(posix(), parent_of(folder_));
     clean_up();
   }
@@ -58,8 +58,10 @@ class DiskDraft final : public Draft {
  private:
   Posix& posix() const { return *disk_.posix; }
 
-  void put_in_place() {
-    int result = posix().exchange(draft_, folder_);
+  std::string place_of(const std::string& name) const { return draft_ + "/" + (name == kItself ? "itself" : name); }
+
+  void put_in_place(const std::string& from) {
+    int result = posix().exchange(from, folder_);
     if (result == 0) return;
     if (result == -EINVAL || result == -ENOSYS) {
       PathKind kind = PathKind::file;
@@ -73,7 +75,7 @@ class DiskDraft final : public Draft {
       // The first step must not be lost where the second is not.
       if (result == 0) sync_folder(posix(), parent_of(folder_));
     }
-    if (result == 0 || result == -ENOENT) result = posix().rename(draft_, folder_);
+    if (result == 0 || result == -ENOENT) result = posix().rename(from, folder_);
     if (result < 0) throw_io_error("commit", folder_, result);
   }
 

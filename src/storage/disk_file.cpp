@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 
+#include <cerrno>
+
 #include "storage/disk.h"
 #include "storage/io_error.h"
 #include "storage/read_pieces.h"
@@ -14,6 +16,8 @@ class DiskFile final : public StoredFile {
   DiskFile(const Disk& disk, std::string path)
       : disk_(disk), path_(std::move(path)), file_(*disk_.posix, disk_.posix->open(path_, O_RDONLY)) {
     if (file_.get() < 0) throw_io_error("open", path_, file_.get());
+    PathKind kind = PathKind::file;
+    if (disk_.posix->kind(path_, kind) == 0 && kind == PathKind::folder) throw_io_error("open", path_, EISDIR);
     size_ = disk_.posix->size(file_.get());
     if (size_ < 0) throw_io_error("open", path_, size_);
   }

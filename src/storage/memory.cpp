@@ -89,7 +89,7 @@ class MemoryDraft final : public Draft {
   }
 
   std::unique_ptr<FileWriter> create(const std::string& name, int64_t size) override {
-    check_file_name(name);
+    if (name != kItself) check_file_name(name);
     return std::make_unique<MemoryWriter>(size,
                                           [memory = memory_, key = key_, name](std::shared_ptr<const Bytes> bytes) {
                                             const std::scoped_lock lock(memory->mutex);
@@ -111,7 +111,8 @@ class MemoryDraft final : public Draft {
     const auto draft = memory_->drafts.find(key_);
     if (draft == memory_->drafts.end() || !draft->second.contains(last)) throw_incomplete_draft(key_.first, last);
     for (const auto old : files_below(memory_->files, key_.first)) memory_->files.erase(old);
-    for (auto& [name, bytes] : draft->second) memory_->files[key_.first + "/" + name] = std::move(bytes);
+    for (auto& [name, bytes] : draft->second)
+      memory_->files[name == kItself ? key_.first : key_.first + "/" + name] = std::move(bytes);
     memory_->drafts.erase(draft);
   }
 

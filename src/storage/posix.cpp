@@ -3,8 +3,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <array>
@@ -48,6 +50,13 @@ ssize_t Posix::pwrite(int file, std::span<const std::byte> bytes, int64_t offset
 }
 
 int Posix::reserve(int file, int64_t size) {
+  // In memory there is nothing to lay out, and pages that are taken twice, here and by the writes, cost a tenth of all
+  // the time: whether there are enough is known without.
+  struct statfs system {};
+  if (checked([&] { return ::fstatfs(file, &system); }) == 0 && system.f_type == TMPFS_MAGIC) {
+    const bool limited = system.f_blocks > 0;
+    return limited && static_cast<int64_t>(system.f_bavail) < size / static_cast<int64_t>(system.f_bsize) ? -ENOSPC : 0;
+  }
   return checked([&] { return ::fallocate(file, FALLOC_FL_KEEP_SIZE, 0, size); });
 }
 

@@ -41,7 +41,7 @@ void read_by_threads(const FileToRead& from, std::span<const ReadRequest> pieces
   size_t total = 0;
   for (const ReadRequest& piece : pieces) total += piece.into.size();
   // Beyond one for each core, threads wait for the disk: four at least keep it busy, and 16 any disk.
-  const size_t most = std::clamp<size_t>(std::thread::hardware_concurrency(), 4, 16);
+  static const size_t most = std::clamp<size_t>(std::thread::hardware_concurrency(), 4, 16);  // which opens a file
   std::atomic<size_t> next = 0;
   in_threads(std::min({total / kPerThread, pieces.size(), most}), [&] {
     for (size_t i = next++; i < pieces.size(); i = next++) read_piece(from, pieces[i]);

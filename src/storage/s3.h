@@ -34,7 +34,12 @@ struct S3DraftKeys {
   /// The name of the last file, once the commit has begun.
   std::string commit() const { return prefix() + "commit"; }
   /// Where a file is after the commit.
-  std::string file(const std::string& name) const { return folder.empty() ? name : folder + "/" + name; }
+  std::string file(const std::string& name) const {
+    if (name == kItself) return folder;
+    return folder.empty() ? name : folder + "/" + name;
+  }
+  /// Draft::kItself in keys, where "." would be taken for a folder.
+  static constexpr const char* kItself = "=itself";
 };
 
 /// A large file of a draft: parts that are in the store, but no object until the commit completes it.

@@ -28,20 +28,23 @@ class S3Draft final : public Draft {
   S3Draft(std::shared_ptr<S3Client> client, S3DraftKeys keys) : client_(std::move(client)), keys_(std::move(keys)) {}
 
   std::unique_ptr<FileWriter> create(const std::string& name, int64_t size) override {
-    check_file_name(name);
-    return create_s3_file(client_, keys_, name, size);
+    if (name != kItself) check_file_name(name);
+    return create_s3_file(client_, keys_, in_keys(name), size);
   }
 
   bool has(const std::string& name) const override {
-    return client_->head(keys_.data(name)).has_value() || client_->head(keys_.upload(name)).has_value();
+    const std::string key = in_keys(name);
+    return client_->head(keys_.data(key)).has_value() || client_->head(keys_.upload(key)).has_value();
   }
 
-  void commit(const std::string& last) override {
+  void commit(const std::string& last_name) override {
+    const std::string last = in_keys(last_name);
     const Files files = read_files();
     const std::vector<std::string> names = finished_names(files);
-    if (std::ranges::find(names, last) == names.end()) throw_incomplete_draft(client_->name(keys_.folder), last);
-    const std::vector<std::string> before = client_->list(keys_.file("")).keys;
+    if (std::ranges::find(names, last) == names.end()) throw_incomplete_draft(client_->name(keys_.folder), last_name);
+    std::vector<std::string> before = client_->list(keys_.file("")).keys;
     refuse_replacements(names, before, last);
+    before.push_back(keys_.folder);  // where the path was a file
 
     client_->put(keys_.commit(), std::as_bytes(std::span(last)), keys_.id);
     for_each_request(names.size(), [&](size_t i) {
@@ -81,6 +84,8 @@ class S3Draft final : public Draft {
     std::vector<std::pair<std::string, S3Upload>> uploads;  // by name
     std::optional<std::string> last;                        // once the commit has begun
   };
+
+  static std::string in_keys(const std::string& name) { return name == kItself ? S3DraftKeys::kItself : name; }
 
   Files read_files() {
     Files files;

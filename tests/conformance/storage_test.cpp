@@ -142,6 +142,36 @@ TEST_P(StorageTest, ADraftTakesThePlaceOfWhatWasThere) {
   EXPECT_THAT(storage_->drafts(at("a")), IsEmpty());
 }
 
+TEST_P(StorageTest, ADraftMayBeOneFile) {
+  const std::string text = pattern(20'000'000);
+  for (const std::string& content : {std::string("old"), text}) {
+    const auto draft = storage_->draft(at("a.pt"), "1");
+    write_all(*draft, Draft::kItself, content);
+    EXPECT_TRUE(draft->has(Draft::kItself));
+    draft->commit(Draft::kItself);
+    EXPECT_EQ(read_all(*storage_, at("a.pt")), content);
+    EXPECT_THAT(storage_->list(*root_), ElementsAre("a.pt"));
+    EXPECT_THAT(storage_->drafts(at("a.pt")), IsEmpty());
+  }
+  storage_->draft(at("a.pt"), "2")->create(Draft::kItself)->write(0, bytes_of(std::string("half")));
+  storage_->draft(at("a.pt"), "2")->discard();
+  EXPECT_EQ(read_all(*storage_, at("a.pt")), text);
+  storage_->remove(at("a.pt"));
+  EXPECT_FALSE(storage_->exists(at("a.pt")));
+}
+
+TEST_P(StorageTest, AFileTakesThePlaceOfAFolderAndTheReverse) {
+  save(*storage_, at("a"), "1", "folder");
+  const auto draft = storage_->draft(at("a"), "2");
+  write_all(*draft, Draft::kItself, "file");
+  draft->commit(Draft::kItself);
+  EXPECT_EQ(read_all(*storage_, at("a")), "file");
+  EXPECT_FALSE(storage_->exists(at("a/last")));
+  save(*storage_, at("a"), "3", "folder");
+  EXPECT_EQ(read_all(*storage_, at("a/last")), "folder");
+  EXPECT_THROW(storage_->open(at("a")), std::runtime_error);
+}
+
 TEST_P(StorageTest, AnOpenFileOutlivesItsReplacement) {
   const std::string text = pattern(5'000'000);
   save(*storage_, at("a"), "1", text);

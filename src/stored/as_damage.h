@@ -1,0 +1,24 @@
+#pragma once
+#include <stdexcept>
+#include <utility>
+
+#include "sherd/damage.h"
+
+namespace sherd::stored {
+
+/// What `work` throws because of a checkpoint's bytes and files, thrown as DamagedCheckpoint with the same text: for
+/// work on a checkpoint that was found and opened.
+template <class Work>
+decltype(auto) as_damage(Work&& work) {
+  try {
+    return std::forward<Work>(work)();
+  } catch (const DamagedCheckpoint&) {
+    throw;
+  } catch (const std::invalid_argument& error) {
+    throw DamagedCheckpoint(error.what());
+  } catch (const std::runtime_error& error) {
+    throw DamagedCheckpoint(error.what());
+  }
+}
+
+}  // namespace sherd::stored

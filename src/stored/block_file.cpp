@@ -1,0 +1,335 @@
+#include "stored/block_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "sherd/error.h"
+#include "storage/in_threads.h"
+
+namespace sherd::stored {
+namespace {
+
+using format::kBlock;
+
+// Without digests: gaps up to this are read along with what lies around them, which is cheaper than another call.
+constexpr int64_t kGap = int64_t{16} << 10;
+// Runs from this size on go straight to where they belong.
+constexpr int64_t kLarge = int64_t{64} << 10;
+// What is read at once beyond a small run, where more such are to follow.
+constexpr int64_t kAhead = int64_t{64} << 10;
+constexpr size_t kWindows = 4;
+
+}  // namespace
+
+BlockFile::BlockFile(std::string path, std::shared_ptr<const StoredFile> file, const format::ManifestFile* digests,
+                     const OpenOptions& options)
+    : path_(std::move(path)), file_(std::move(file)), digests_(digests), options_(options), size_(file_->size()) {}
+
+BlockFile::BlockFile(std::string path, const format::ManifestFile& digests, Open open, const OpenOptions& options)
+    : path_(std::move(path)), digests_(&digests), open_(std::move(open)), options_(options), size_(digests.length) {}
+
+int64_t BlockFile::block_size(size_t block) const {
+  return std::min(kBlock, size_ - static_cast<int64_t>(block) * kBlock);
+}
+
+void BlockFile::throw_too_short(int64_t offset, int64_t size, const std::string& reader) const {
+  throw std::runtime_error(ErrorText(options_.operation, "a file ends too early")
+                               .fact("file", path_)
+                               .fact("bytes wanted", fmt::format("{} to {}", offset, offset + size))
+                               .fact("bytes there", fmt::to_string(size_))
+                               .fact("reading", reader)
+                               .help("another checkpoint: this file has lost its end"));
+}
+
+void BlockFile::fetch(int64_t offset, std::span<std::byte> into, const std::string& reader) {
+  const auto size = static_cast<int64_t>(into.size());
+  if (offset < 0 || offset + size > size_) throw_too_short(offset, size, reader);
+  const ReadRequest request{offset, into};
+  file_->read({&request, 1});
+  bytes_read_ += static_cast<int64_t>(into.size());
+}
+
+void BlockFile::fetch_block(size_t block, std::span<std::byte> into, const std::string& reader) {
+  if (open_) {
+    const format::BlockPlace& place = digests_->places[block];
+    const ReadRequest request{place.offset, into};
+    const auto file = [&] {
+      const std::scoped_lock lock(opening_);
+      return open_(place);
+    }();
+    file->read({&request, 1});
+    bytes_read_ += static_cast<int64_t>(into.size());
+  } else {
+    fetch(static_cast<int64_t>(block) * kBlock, into, reader);
+  }
+  check_block(block, format::digest_of(into), reader);
+}
+
+void BlockFile::check_block(size_t block, const format::Digest& found, const std::string& reader) const {
+  if (found == digests_->blocks[block]) return;
+  const int64_t start = static_cast<int64_t>(block) * kBlock;
+  throw std::runtime_error(ErrorText(options_.operation, "a file is damaged: its bytes are not those that were saved")
+                               .fact("file", path_)
+                               .fact("bytes", fmt::format("{} to {}", start, start + block_size(block)))
+                               .fact("digest saved", format::to_string(digests_->blocks[block]))
+                               .fact("digest found", format::to_string(found))
+                               .fact("reading", reader)
+                               .help(take_as_is(options_)));
+}
+
+const BlockFile::Window* BlockFile::find_window(int64_t start) const {
+  for (const Window& window : windows_) {
+    if (window.start == start) return &window;
+  }
+  return nullptr;
+}
+
+const BlockFile::Window& BlockFile::block_window(size_t block, const std::string& reader) {
+  const int64_t start = static_cast<int64_t>(block) * kBlock;
+  if (const Window* found = find_window(start)) return *found;
+  Window window;
+  if (windows_.size() == kWindows) {
+    window = std::move(windows_.front());
+    windows_.erase(windows_.begin());
+  }
+  window.start = start;
+  window.size = block_size(block);
+  window.bytes.resize(static_cast<size_t>(window.size));
+  fetch_block(block, window.bytes, reader);
+  windows_.push_back(std::move(window));
+  return windows_.back();
+}
+
+void BlockFile::read_by_blocks(const FileRun& run, const std::string& reader, bool in_order) {
+  if (run.offset < 0 || run.offset + run.size > size_) throw_too_short(run.offset, run.size, reader);
+  int64_t done = 0;
+  while (done < run.size) {
+    const int64_t at = run.offset + done;
+    const auto block = static_cast<size_t>(at / kBlock);
+    const int64_t start = static_cast<int64_t>(block) * kBlock;
+    const int64_t count = std::min(start + block_size(block), run.offset + run.size) - at;
+    if (const std::byte* bytes = in_order ? bring(block) : nullptr) {
+      std::memcpy(run.into + done, bytes + (at - start), static_cast<size_t>(count));
+    } else if (count == block_size(block)) {
+      fetch_block(block, {run.into + done, static_cast<size_t>(count)}, reader);
+    } else {
+      const Window& window = block_window(block, reader);
+      std::memcpy(run.into + done, window.bytes.data() + (at - start), static_cast<size_t>(count));
+    }
+    done += count;
+  }
+}
+
+void BlockFile::take_from(BlocksAtHand& blocks, int32_t number) {
+  at_hand_ = &blocks;
+  number_ = number;
+}
+
+const std::byte* BlockFile::bring(size_t block) {
+  if (at_hand_ == nullptr) return nullptr;
+  at_hand_->bring(number_, static_cast<int64_t>(block));
+  return at_hand_->find(number_, static_cast<int64_t>(block));
+}
+
+void BlockFile::read_block(int64_t block, std::span<std::byte> into, const std::string& reader) {
+  const auto number = static_cast<size_t>(block);
+  fetch_block(number, into.first(static_cast<size_t>(block_size(number))), reader);
+}
+
+void BlockFile::read(std::span<const FileRun> runs, const std::string& reader) {
+  if (digests_ != nullptr) {
+    if (at_hand_ != nullptr) read_wanted();  // which come before these
+    for (const FileRun& run : runs) read_by_blocks(run, reader, /*in_order=*/true);
+    return;
+  }
+  for (size_t i = 0; i < runs.size();) {
+    if (runs[i].size >= kLarge) {
+      for (int64_t done = 0; done < runs[i].size; done += kBlock) {
+        const auto count = static_cast<size_t>(std::min(kBlock, runs[i].size - done));
+        fetch(runs[i].offset + done, {runs[i].into + done, count}, reader);
+      }
+      ++i;
+      continue;
+    }
+    size_t next = i + 1;
+    int64_t end = runs[i].offset + runs[i].size;
+    while (next < runs.size() && runs[next].size < kLarge && runs[next].offset >= end &&
+           runs[next].offset - end <= kGap && runs[next].offset + runs[next].size - runs[i].offset <= kBlock) {
+      end = runs[next].offset + runs[next].size;
+      ++next;
+    }
+    if (next == i + 1) {
+      fetch(runs[i].offset, {runs[i].into, static_cast<size_t>(runs[i].size)}, reader);
+    } else {
+      std::vector<std::byte>& bytes = windows_.empty() ? windows_.emplace_back().bytes : windows_.front().bytes;
+      bytes.resize(static_cast<size_t>(end - runs[i].offset));
+      windows_.front().start = runs[i].offset;
+      windows_.front().size = end - runs[i].offset;
+      fetch(runs[i].offset, bytes, reader);
+      for (size_t j = i; j < next; ++j) {
+        std::memcpy(runs[j].into, bytes.data() + (runs[j].offset - runs[i].offset), static_cast<size_t>(runs[j].size));
+      }
+    }
+    i = next;
+  }
+}
+
+void BlockFile::read_ahead(const FileRun& run, const std::string& reader) {
+  if (digests_ != nullptr) {
+    read_by_blocks(run, reader, /*in_order=*/false);
+    return;
+  }
+  if (run.size >= kAhead || run.offset + run.size > size_) {
+    read({&run, 1}, reader);
+    return;
+  }
+  if (windows_.empty()) windows_.emplace_back();
+  Window& window = windows_.front();
+  if (run.offset < window.start || run.offset + run.size > window.start + window.size) {
+    window.start = run.offset;
+    window.size = 0;
+    window.bytes.resize(static_cast<size_t>(std::min(kAhead, size_ - run.offset)));
+    fetch(run.offset, window.bytes, reader);
+    window.size = static_cast<int64_t>(window.bytes.size());
+  }
+  std::memcpy(run.into, window.bytes.data() + (run.offset - window.start), static_cast<size_t>(run.size));
+}
+
+void BlockFile::peek(const FileRun& run, const std::string& reader) {
+  if (open_) {
+    read_by_blocks(run, reader, /*in_order=*/false);
+  } else {
+    fetch(run.offset, {run.into, static_cast<size_t>(run.size)}, reader);
+  }
+}
+
+void BlockFile::want(const FileRun& run, const std::string& reader) {
+  if (run.offset < 0 || run.offset + run.size > size_) throw_too_short(run.offset, run.size, reader);
+  if (run.size == 0) return;
+  const int64_t start = run.offset / kBlock * kBlock;
+  const bool in_window = run.offset + run.size <= start + kBlock && find_window(start) != nullptr;
+  if (digests_ == nullptr) {
+    read({&run, 1}, reader);
+    return;
+  }
+  if (in_window) {
+    read_by_blocks(run, reader, /*in_order=*/false);
+    return;
+  }
+  bytes_wanted_ += run.size;
+  wanted_.push_back({run, &reader});
+}
+
+void BlockFile::read_wanted() {
+  const std::vector<Wanted> wanted = std::exchange(wanted_, {});
+  bytes_wanted_ = 0;
+  std::vector<Piece> pieces;
+  for (const auto& [run, reader] : wanted) {
+    for (int64_t done = 0; done < run.size;) {
+      const int64_t at = run.offset + done;
+      const int64_t begin = at % kBlock;
+      const int64_t size = std::min(kBlock - begin, run.size - done);
+      pieces.push_back({static_cast<size_t>(at / kBlock), begin, size, run.into + done, reader});
+      done += size;
+    }
+  }
+  const auto in_order = [](const Piece& a, const Piece& b) {
+    return std::pair(a.block, a.begin) < std::pair(b.block, b.begin);
+  };
+  if (!std::is_sorted(pieces.begin(), pieces.end(), in_order)) std::sort(pieces.begin(), pieces.end(), in_order);
+  std::vector<std::span<const Piece>> blocks;
+  for (size_t i = 0; i < pieces.size();) {
+    size_t end = i + 1;
+    while (end < pieces.size() && pieces[end].block == pieces[i].block) ++end;
+    blocks.push_back(std::span(pieces).subspan(i, end - i));
+    i = end;
+  }
+  for (size_t done = 0; done < blocks.size();) {
+    size_t end = blocks.size();
+    if (at_hand_ != nullptr) {
+      const int64_t until = at_hand_->bring(number_, static_cast<int64_t>(blocks[done].front().block));
+      for (end = done + 1; end < blocks.size() && static_cast<int64_t>(blocks[end].front().block) < until;) ++end;
+    }
+    // Starting a thread takes as long as reading a part of a block.
+    const auto threads = std::min<size_t>(static_cast<size_t>(options_.threads), (end - done) / 4);
+    std::atomic<size_t> next = done;
+    in_threads(threads, [&] {
+      std::vector<std::byte> spare;
+      for (size_t i = next++; i < end; i = next++) read_pieces(blocks[i], spare);
+    });
+    done = end;
+  }
+}
+
+// All that is wanted of one block.
+void BlockFile::read_pieces(std::span<const Piece> pieces, std::vector<std::byte>& spare) {
+  const size_t block = pieces.front().block;
+  const int64_t size = block_size(block);
+  if (const std::byte* bytes = at_hand_ != nullptr ? at_hand_->find(number_, static_cast<int64_t>(block)) : nullptr) {
+    for (const Piece& piece : pieces) std::memcpy(piece.into, bytes + piece.begin, static_cast<size_t>(piece.size));
+    return;
+  }
+  if (pieces.front().size == size && pieces.size() == 1) {
+    fetch_block(block, {pieces.front().into, static_cast<size_t>(size)}, *pieces.front().reader);
+    return;
+  }
+  if (!open_ && read_scattered(pieces, spare)) return;
+  spare.resize(static_cast<size_t>(size));
+  fetch_block(block, spare, *pieces.front().reader);
+  for (const Piece& piece : pieces)
+    std::memcpy(piece.into, spare.data() + piece.begin, static_cast<size_t>(piece.size));
+}
+
+// Where a few pieces make up most of the block, as where one tensor ends and the next one begins, each goes straight to
+// its place, and what lies between them aside.
+bool BlockFile::read_scattered(std::span<const Piece> pieces, std::vector<std::byte>& spare) {
+  constexpr size_t kFew = 8;
+  const int64_t size = block_size(pieces.front().block);
+  int64_t covered = 0;
+  int64_t end = 0;
+  for (const Piece& piece : pieces) {
+    if (piece.begin < end) return false;  // bytes that two want
+    covered += piece.size;
+    end = piece.begin + piece.size;
+  }
+  if (pieces.size() > kFew || covered < size / 2) return false;
+  const int64_t start = static_cast<int64_t>(pieces.front().block) * kBlock;
+  spare.resize(static_cast<size_t>(size));
+  std::vector<ReadRequest> requests;
+  const auto aside = [&](int64_t from, int64_t to) {
+    if (from < to) {
+      requests.push_back(
+          {start + from, std::span(spare).subspan(static_cast<size_t>(from), static_cast<size_t>(to - from))});
+    }
+  };
+  end = 0;
+  for (const Piece& piece : pieces) {
+    aside(end, piece.begin);
+    requests.push_back({start + piece.begin, {piece.into, static_cast<size_t>(piece.size)}});
+    end = piece.begin + piece.size;
+  }
+  aside(end, size);
+  file_->read(requests);
+  bytes_read_ += size;
+  format::BlockDigests digests;
+  for (const ReadRequest& request : requests) digests.add(request.into);
+  check_block(pieces.front().block, digests.finish().front(), *pieces.front().reader);
+  return true;
+}
+
+void FileSource::read(int64_t offset, std::span<std::byte> into) const {
+  if (offset < 0 || offset + static_cast<int64_t>(into.size()) > size_) {
+    throw std::runtime_error(ErrorText(file_.options().operation, "an item of a file ends too early")
+                                 .fact("file", file_.path())
+                                 .fact("item", fmt::format("bytes {} to {}", offset_, offset_ + size_))
+                                 .fact("reading", reader_)
+                                 .help("another checkpoint: this one is damaged"));
+  }
+  file_.read_ahead({offset_ + offset, static_cast<int64_t>(into.size()), into.data()}, reader_);
+}
+
+}  // namespace sherd::stored

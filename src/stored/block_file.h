@@ -1,0 +1,128 @@
+#pragma once
+// A file of a checkpoint, read by byte ranges, each block compared with its digest where there are digests.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "format/archive.h"
+#include "format/manifest.h"
+#include "sherd/storage.h"
+#include "stored/blocks_at_hand.h"
+#include "stored/open_options.h"
+
+namespace sherd::stored {
+
+/// Bytes [offset, offset + size) of a file, and where they go.
+struct FileRun {
+  int64_t offset = 0;
+  int64_t size = 0;
+  std::byte* into = nullptr;
+};
+
+class BlockFile {
+ public:
+  /// A file as it is; `digests` may be null. They and the options outlive this.
+  BlockFile(std::string path, std::shared_ptr<const StoredFile> file, const format::ManifestFile* digests,
+            const OpenOptions& options);
+  /// One whose blocks lie in several files, which `open` finds.
+  using Open = std::function<std::shared_ptr<const StoredFile>(const format::BlockPlace&)>;
+  BlockFile(std::string path, const format::ManifestFile& digests, Open open, const OpenOptions& options);
+
+  int64_t size() const { return size_; }
+  const std::string& path() const { return path_; }
+  bool has_digests() const { return digests_ != nullptr; }
+  const OpenOptions& options() const { return options_; }
+
+  /// In ascending order; runs that are near each other are read together. `reader` is named in errors: "tensor w".
+  /// Throws std::runtime_error naming the file, the bytes and the reader where the file ends too early or a digest
+  /// differs.
+  void read(std::span<const FileRun> runs, const std::string& reader);
+  /// One run, of which more than it may be read: for small ones that follow each other.
+  void read_ahead(const FileRun& run, const std::string& reader);
+  /// One run as it is in the file, compared with nothing: to see whether it is what one expects.
+  void peek(const FileRun& run, const std::string& reader);
+
+  /// The same as read(), but at the latest in read_wanted(), where runs that share a block share its reading. Memory
+  /// and reader stay until then.
+  void want(const FileRun& run, const std::string& reader);
+  int64_t bytes_wanted() const { return bytes_wanted_; }
+  /// Reads what is wanted, in options().threads threads.
+  void read_wanted();
+
+  /// Takes blocks from there where they are there. `number` is that of this file.
+  void take_from(BlocksAtHand& blocks, int32_t number);
+  /// One block, whole, into the first bytes there. From several threads at once.
+  void read_block(int64_t block, std::span<std::byte> into, const std::string& reader);
+
+  int64_t bytes_read() const { return bytes_read_; }
+
+ private:
+  struct Window {
+    int64_t start = 0;
+    int64_t size = 0;
+    std::vector<std::byte> bytes;
+  };
+  void fetch(int64_t offset, std::span<std::byte> into, const std::string& reader);
+  void fetch_block(size_t block, std::span<std::byte> into, const std::string& reader);
+  void check_block(size_t block, const format::Digest& found, const std::string& reader) const;
+  const Window* find_window(int64_t start) const;
+  const Window& block_window(size_t block, const std::string& reader);
+  // `in_order`: among what is asked for in ascending order, as blocks at hand are.
+  void read_by_blocks(const FileRun& run, const std::string& reader, bool in_order);
+  const std::byte* bring(size_t block);
+  int64_t block_size(size_t block) const;
+  [[noreturn]] void throw_too_short(int64_t offset, int64_t size, const std::string& reader) const;
+
+  // The part of a wanted run that is in one block.
+  struct Piece {
+    size_t block;
+    int64_t begin;  // in the block
+    int64_t size;
+    std::byte* into;
+    const std::string* reader;
+  };
+  void read_pieces(std::span<const Piece> pieces, std::vector<std::byte>& spare);
+  bool read_scattered(std::span<const Piece> pieces, std::vector<std::byte>& spare);
+
+  std::string path_;
+  std::shared_ptr<const StoredFile> file_;
+  const format::ManifestFile* digests_;
+  Open open_;
+  const OpenOptions& options_;
+  int64_t size_;
+  std::atomic<int64_t> bytes_read_ = 0;
+  int64_t bytes_wanted_ = 0;
+  struct Wanted {
+    FileRun run;
+    const std::string* reader;
+  };
+  std::vector<Wanted> wanted_;
+  std::mutex opening_;
+  BlocksAtHand* at_hand_ = nullptr;
+  int32_t number_ = -1;
+  std::vector<Window> windows_;  // the last few; the newest at the end
+};
+
+/// A part of a file, for parsers.
+class FileSource final : public format::ByteSource {
+ public:
+  FileSource(BlockFile& file, int64_t offset, int64_t size, const std::string& reader)
+      : file_(file), offset_(offset), size_(size), reader_(reader) {}
+  int64_t size() const override { return size_; }
+  void read(int64_t offset, std::span<std::byte> into) const override;
+
+ private:
+  BlockFile& file_;
+  int64_t offset_;
+  int64_t size_;
+  const std::string& reader_;
+};
+
+}  // namespace sherd::stored

@@ -1,0 +1,51 @@
+#pragma once
+// What of one or several checkpoints is to be written anew, and how each format lays it out in files.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "format/dcp.h"
+#include "sherd/convert.h"
+#include "stored/file_plan.h"
+
+namespace sherd::stored {
+
+struct ChosenTensor {
+  std::string name;  // in the result
+  std::vector<format::PathPart> path;
+  size_t source = 0;
+  size_t entry = 0;                              // a place in the source's metadata
+  const format::TensorEntry* content = nullptr;  // there
+  size_t order = 0;                              // among all that was chosen
+
+  int64_t bytes() const { return numel(content->size) * size_of(content->dtype); }
+  Elements elements(Box box) const { return {source, entry, std::move(box), size_of(content->dtype)}; }
+  Elements whole() const { return elements({Dims(content->size.size(), 0), content->size}); }
+};
+struct ChosenObject {
+  std::string name;
+  std::vector<format::PathPart> path;
+  std::string archive;  // as torch.save writes it
+  size_t order = 0;
+};
+struct Chosen {
+  std::vector<ChosenTensor> tensors;
+  std::vector<ChosenObject> objects;
+  std::vector<std::vector<format::PathPart>> dicts = {};  // as in Metadata
+};
+
+/// The files that ranks would have written, and what tells of them. Places are those in the plans.
+struct DcpPlan {
+  std::vector<FilePlan> files;
+  format::Metadata metadata;
+};
+DcpPlan plan_dcp(const Chosen& chosen, const std::optional<RankLayouts>& layouts, const Storage& storage,
+                 const std::string& path, const std::string& id, const std::string& operation);
+
+/// One file that has the path itself (file_bytes 0), or several of at most so many bytes with their index.
+std::vector<FilePlan> plan_safetensors(const Chosen& chosen, int64_t file_bytes, const std::string& operation);
+
+FilePlan plan_torch_save(const Chosen& chosen, const std::string& operation);
+
+}  // namespace sherd::stored

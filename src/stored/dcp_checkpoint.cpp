@@ -1,0 +1,306 @@
+#include "stored/dcp_checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "format/archive.h"
+#include "format/saved.h"
+#include "format/transforms.h"
+#include "sherd/damage.h"
+#include "sherd/error.h"
+#include "stored/base_blocks.h"
+#include "stored/copy_elements.h"
+#include "stored/memory_file.h"
+#include "stored/merge_metadata.h"
+#include "stored/read_file.h"
+
+namespace sherd::stored {
+namespace {
+
+constexpr const char* kMetadata = ".metadata";
+// What a compressed item may grow to.
+constexpr int64_t kMostDecoded = int64_t{64} << 30;
+
+// "__3.metadata": what each rank writes where ranks do not talk while saving.
+bool is_rank_metadata(const std::string& name) {
+  constexpr std::string_view kEnd = ".metadata";
+  if (name.size() <= 2 + kEnd.size() || !name.starts_with("__") || !name.ends_with(kEnd)) return false;
+  const auto middle = std::string_view(name).substr(2, name.size() - 2 - kEnd.size());
+  return middle.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+std::vector<std::string> rank_metadata(const Storage& storage, const std::string& path) {
+  std::vector<std::string> names;
+  for (const std::string& name : storage.list(path)) {
+    if (is_rank_metadata(name)) names.push_back(name);
+  }
+  return names;
+}
+
+// Whether an id is that of another save, not this one with a damaged character or two.
+bool is_another_id(const std::string& id, const std::string& own) {
+  size_t different = id.size() > own.size() ? id.size() - own.size() : own.size() - id.size();
+  for (size_t i = 0; i < std::min(id.size(), own.size()); ++i) different += id[i] != own[i] ? 1 : 0;
+  return different > 4;
+}
+
+// The CRC of a tensor's elements that are alone in their archive stands behind them.
+std::optional<uint32_t> crc_behind(BlockFile& file, int64_t offset, const std::string& reader) {
+  struct {
+    char signature[4];
+    uint32_t crc;
+  } descriptor;
+  file.read_ahead({offset, sizeof(descriptor), reinterpret_cast<std::byte*>(&descriptor)}, reader);
+  if (std::memcmp(descriptor.signature, "PK\7\10", 4) != 0) return std::nullopt;
+  return descriptor.crc;
+}
+
+}  // namespace
+
+bool DcpCheckpoint::is_in(const std::vector<std::string>& names) {
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return name == kMetadata || is_rank_metadata(name); });
+}
+
+DcpCheckpoint::DcpCheckpoint(std::shared_ptr<Storage> storage, std::string path, OpenOptions options)
+    : storage_(std::move(storage)), path_(std::move(path)), options_(std::move(options)) {
+  read_manifest(format::kManifestName);
+  read_metadata();
+  files_.resize(metadata_.files.size());
+}
+
+void DcpCheckpoint::read_manifest(const std::string& name) {
+  const std::string file = storage_->join(path_, name);
+  if (!storage_->exists(file)) return;
+  const std::string bytes = read_file(*storage_, file);
+  try {
+    manifest_ = format::decode_manifest(std::as_bytes(std::span(bytes)), file);
+  } catch (const std::invalid_argument&) {
+    if (!options_.tolerant) throw;
+  }
+}
+
+// A small file, whole, compared with its digest.
+std::string DcpCheckpoint::read_checked(const std::string& name) {
+  const std::string file = storage_->join(path_, name);
+  std::shared_ptr<const StoredFile> stored = storage_->open(file);
+  std::string bytes(static_cast<size_t>(stored->size()), '\0');
+  BlockFile blocks(file, stored, nullptr, options_);
+  const FileRun run{0, blocks.size(), reinterpret_cast<std::byte*>(bytes.data())};
+  if (run.size > 0) blocks.read({&run, 1}, "the metadata");
+  return bytes;
+}
+
+void DcpCheckpoint::read_metadata() {
+  const std::string file = storage_->join(path_, kMetadata);
+  if (!storage_->exists(file)) {
+    for (const std::string& name : rank_metadata(*storage_, path_)) {
+      const std::string bytes = read_checked(name);
+      auto metadata = format::decode_metadata(std::as_bytes(std::span(bytes)), storage_->join(path_, name));
+      if (metadata_.entries.empty()) {
+        metadata_ = std::move(metadata);
+      } else {
+        merge_metadata(metadata_, metadata, options_.operation);
+      }
+    }
+    manifest_.reset();
+    return;
+  }
+  const std::string bytes = read_checked(kMetadata);
+  if (!manifest_ && !storage_->replaces_whole_folders()) {
+    const std::string id = format::decode_metadata(std::as_bytes(std::span(bytes)), file).save_id;
+    if (!id.empty()) read_manifest(format::manifest_name(id));
+  }
+  const format::ManifestFile* digests = manifest_ ? manifest_->find(kMetadata) : nullptr;
+  bool intact = digests != nullptr && digests->length == static_cast<int64_t>(bytes.size());
+  for (size_t i = 0; intact && i < digests->blocks.size(); ++i) {
+    const auto block = std::as_bytes(std::span(bytes)).subspan(i * format::kBlock);
+    intact = format::digest_of(block.first(std::min<size_t>(block.size(), format::kBlock))) == digests->blocks[i];
+  }
+  if (manifest_ && !intact) {
+    // Another program may have written a checkpoint over the one that the manifest tells of. Then it says so itself.
+    std::string other;
+    try {
+      other = format::decode_metadata(std::as_bytes(std::span(bytes)), file).save_id;
+    } catch (const std::invalid_argument&) {
+    }
+    if (options_.verify && !options_.tolerant && (other.empty() || !is_another_id(other, manifest_->id))) {
+      throw DamagedCheckpoint(
+          ErrorText(options_.operation, "a file is damaged: its bytes are not those that were saved")
+              .fact("file", file)
+              .fact("bytes", fmt::format("0 to {}", bytes.size()))
+              .help(take_as_is(options_)));
+    }
+    manifest_.reset();
+  }
+  metadata_ = format::decode_metadata(std::as_bytes(std::span(bytes)), file);
+}
+
+std::shared_ptr<const StoredFile> DcpCheckpoint::base_file(const format::BlockPlace& place) {
+  auto& file = base_files_[{place.base, place.file}];
+  if (file) return file;
+  const std::string folder =
+      place.base == 0 ? path_ : base_path(path_, manifest_->bases.at(static_cast<size_t>(place.base) - 1));
+  const std::string name = storage_->join(folder, manifest_->stored_files.at(static_cast<size_t>(place.file)));
+  if (!storage_->exists(name)) {
+    throw std::runtime_error(
+        ErrorText(options_.operation, "a file of the checkpoint that this one builds on is missing")
+            .fact("checkpoint", path_)
+            .fact("base", folder)
+            .fact("file", name)
+            .help("bring the base back; checkpoints saved without a base need no other"));
+  }
+  return file = storage_->open(name);
+}
+
+BlockFile& DcpCheckpoint::file(int32_t number) {
+  auto& file = files_.at(static_cast<size_t>(number));
+  if (file) return *file;
+  const std::string& name = metadata_.files[static_cast<size_t>(number)];
+  const std::string path = storage_->join(path_, name);
+  const format::ManifestFile* digests = manifest_ ? manifest_->find(name) : nullptr;
+  if (digests != nullptr && !digests->places.empty()) {
+    file = std::make_unique<BlockFile>(
+        path, *digests, [this](const format::BlockPlace& place) { return base_file(place); }, options_);
+    return *file;
+  }
+  if (!storage_->exists(path)) {
+    throw std::runtime_error(ErrorText(options_.operation, "a file of the checkpoint is missing")
+                                 .fact("file", path)
+                                 .help("another checkpoint, or bring the file back"));
+  }
+  std::shared_ptr<const StoredFile> stored = storage_->open(path);
+  if (digests != nullptr && digests->length != stored->size()) {
+    throw std::runtime_error(ErrorText(options_.operation, "a file of the checkpoint has another length than was saved")
+                                 .fact("file", path)
+                                 .fact("bytes saved", fmt::to_string(digests->length))
+                                 .fact("bytes there", fmt::to_string(stored->size()))
+                                 .help("another checkpoint: this one is damaged"));
+  }
+  file = std::make_unique<BlockFile>(path, std::move(stored), options_.verify ? digests : nullptr, options_);
+  return *file;
+}
+
+void DcpCheckpoint::check_file(const format::Place& place, const std::string& reader) {
+  if (place.file < 0) {
+    throw std::runtime_error(ErrorText(options_.operation, "the metadata do not say where a part of a tensor lies")
+                                 .fact("checkpoint", path_)
+                                 .fact("reading", reader)
+                                 .help("another checkpoint: this one is not complete"));
+  }
+  const BlockFile& stored = file(place.file);
+  if (place.offset >= 0 && place.length >= 0 && place.offset <= stored.size() - place.length) return;
+  throw std::runtime_error(ErrorText(options_.operation, "a file ends too early")
+                               .fact("file", stored.path())
+                               .fact("bytes wanted", fmt::format("{} to {}", place.offset, place.offset + place.length))
+                               .fact("bytes there", fmt::to_string(stored.size()))
+                               .fact("reading", reader)
+                               .help("another checkpoint: this file has lost its end"));
+}
+
+BlockFile& DcpCheckpoint::decoded(const format::Place& place, const std::string& reader) {
+  if (decoded_at_ == std::pair(place.file, place.offset)) return *decoded_;
+  std::string bytes(static_cast<size_t>(place.length), '\0');
+  BlockFile& stored = file(place.file);
+  const FileRun run{place.offset, place.length, reinterpret_cast<std::byte*>(bytes.data())};
+  stored.read({&run, 1}, reader);
+  const auto& transforms = metadata_.transforms.at(static_cast<size_t>(place.transforms));
+  decoded_at_ = {-1, 0};
+  decoded_ = std::make_shared<BlockFile>(
+      fmt::format("{}, the item at byte {}", stored.path(), place.offset),
+      std::make_shared<MemoryFile>(format::decode(transforms, std::as_bytes(std::span(bytes)), kMostDecoded)), nullptr,
+      options_);
+  decoded_at_ = {place.file, place.offset};
+  return *decoded_;
+}
+
+StoredElements DcpCheckpoint::locate_in_archive(BlockFile& file, int64_t offset, int64_t length,
+                                                const std::string& reader) {
+  const FileSource source(file, offset, length, reader);
+  const format::Saved saved = format::read_saved(source, file.path());
+  const auto* ref = saved.value.as<format::TensorRef>();
+  const format::Record* record = ref == nullptr ? nullptr : saved.archive.find("data/" + ref->storage);
+  if (record == nullptr) {
+    throw std::invalid_argument(ErrorText(options_.operation, "an item of a tensor holds no tensor")
+                                    .fact("file", file.path())
+                                    .fact("item", format::to_string(saved.value))
+                                    .fact("reading", reader)
+                                    .help("another checkpoint: this one is damaged"));
+  }
+  StoredElements elements{
+      &file, offset + record->offset + ref->offset * size_of(ref->dtype), ref->dtype, ref->sizes, ref->strides, {}};
+  if (ref->offset == 0 && record->size == numel(ref->sizes) * size_of(ref->dtype)) elements.crc = record->crc;
+  return elements;
+}
+
+bool DcpCheckpoint::has_head(BlockFile& stored, const format::Place& place, const format::TensorItem& item,
+                             const std::string& reader) {
+  // Tensors that follow each other are often alike.
+  if (head_.bytes.empty() || item.dtype != head_.item.dtype || item.sizes != head_.item.sizes)
+    head_ = {item, format::head_of(item)};
+  std::string head(head_.bytes.size(), '\0');
+  const FileRun run{place.offset, static_cast<int64_t>(head.size()), reinterpret_cast<std::byte*>(head.data())};
+  if (place.length < kSmallItem) {
+    stored.read_ahead(run, reader);
+  } else {
+    // As it is: what differs is read again with its digest, and what does not needs none. Reading its block here would
+    // be once more, since the block ends in the elements.
+    stored.peek(run, reader);
+  }
+  return head == head_.bytes;
+}
+
+StoredElements DcpCheckpoint::locate(const format::TensorEntry& entry, size_t chunk, const std::string& reader) {
+  const format::Place& place = entry.places[chunk];
+  const auto sizes = entry.sizes(chunk);
+  if (place.transforms >= 0) {
+    BlockFile& item = decoded(place, reader);
+    StoredElements elements = locate_in_archive(item, 0, item.size(), reader);
+    elements.decoded = decoded_;
+    return elements;
+  }
+  BlockFile& stored = file(place.file);
+  // Most items are what torch.save writes of a tensor in row-major order: then their bytes are known beforehand.
+  format::TensorItem item{entry.dtype, {sizes.begin(), sizes.end()}, {}};
+  item.strides = row_major(item.sizes);
+  const format::ItemLengths lengths = format::lengths_of(item);
+  if (lengths.total() == place.length) {
+    if (has_head(stored, place, item, reader)) {
+      StoredElements elements{&stored, place.offset + lengths.head, item.dtype, item.sizes, item.strides, {}};
+      if (!stored.has_digests() && options_.verify && lengths.data > 0) {
+        elements.crc = crc_behind(stored, elements.offset + lengths.data, reader);
+      }
+      return elements;
+    }
+  }
+  StoredElements elements = locate_in_archive(stored, place.offset, place.length, reader);
+  if (!std::equal(sizes.begin(), sizes.end(), elements.sizes.begin(), elements.sizes.end())) {
+    throw std::invalid_argument(ErrorText(options_.operation, "an item has another size than the metadata say")
+                                    .fact("file", stored.path())
+                                    .fact("item", to_string(elements.sizes))
+                                    .fact("metadata", to_string(Dims(sizes.begin(), sizes.end())))
+                                    .fact("reading", reader)
+                                    .help("another checkpoint: this one is damaged"));
+  }
+  return elements;
+}
+
+std::string DcpCheckpoint::object(const format::Place& place, const std::string& reader) {
+  BlockFile& stored = place.transforms >= 0 ? decoded(place, reader) : file(place.file);
+  const int64_t offset = place.transforms >= 0 ? 0 : place.offset;
+  const int64_t length = place.transforms >= 0 ? stored.size() : place.length;
+  std::string archive(static_cast<size_t>(length), '\0');
+  FileSource(stored, offset, length, reader).read(0, std::as_writable_bytes(std::span(archive)));
+  return archive;
+}
+
+int64_t DcpCheckpoint::bytes_read() const {
+  int64_t bytes = 0;
+  for (const auto& file : files_) bytes += file ? file->bytes_read() : 0;
+  return bytes;
+}
+
+}  // namespace sherd::stored

@@ -1,0 +1,62 @@
+#pragma once
+// PyTorch's distributed checkpoints, with sherd's manifest where there is one.
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "format/manifest.h"
+#include "stored/stored_checkpoint.h"
+
+namespace sherd::stored {
+
+class DcpCheckpoint final : public StoredCheckpoint {
+ public:
+  DcpCheckpoint(std::shared_ptr<Storage> storage, std::string path, OpenOptions options);
+  /// Whether names of a folder are those of such a checkpoint.
+  static bool is_in(const std::vector<std::string>& names);
+
+  const char* format() const override { return "dcp"; }
+  void check_file(const format::Place& place, const std::string& reader) override;
+  StoredElements locate(const format::TensorEntry& entry, size_t chunk, const std::string& reader) override;
+  std::string object(const format::Place& place, const std::string& reader) override;
+  int64_t bytes_read() const override;
+
+  bool has_digests() const override { return manifest_.has_value(); }
+  const format::Manifest* digests() const override { return manifest_ ? &*manifest_ : nullptr; }
+  BlockFile* blocks(int32_t number) override { return file(number).has_digests() ? &file(number) : nullptr; }
+
+  const std::optional<format::Manifest>& manifest() const { return manifest_; }
+  BlockFile& file(int32_t number);
+
+ private:
+  void read_manifest(const std::string& name);
+  void read_metadata();
+  std::string read_checked(const std::string& name);
+  std::shared_ptr<const StoredFile> base_file(const format::BlockPlace& place);
+  /// An item that was compressed, in memory.
+  BlockFile& decoded(const format::Place& place, const std::string& reader);
+  /// Whether an item begins as that of a tensor in row-major order does.
+  bool has_head(BlockFile& stored, const format::Place& place, const format::TensorItem& item,
+                const std::string& reader);
+  StoredElements locate_in_archive(BlockFile& file, int64_t offset, int64_t length, const std::string& reader);
+
+  std::shared_ptr<Storage> storage_;
+  std::string path_;
+  OpenOptions options_;
+  std::optional<format::Manifest> manifest_;
+  std::vector<std::unique_ptr<BlockFile>> files_;  // by number, opened when they are needed
+  std::map<std::pair<int32_t, int32_t>, std::shared_ptr<const StoredFile>> base_files_;
+  std::shared_ptr<BlockFile> decoded_;  // the last one that was asked for, and where it is
+  std::pair<int32_t, int64_t> decoded_at_ = {-1, 0};
+  struct Head {
+    format::TensorItem item;
+    std::string bytes;
+  };
+  Head head_;  // the last that was made
+};
+
+}  // namespace sherd::stored

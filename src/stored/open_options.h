@@ -1,0 +1,24 @@
+#pragma once
+#include <string>
+
+namespace sherd::stored {
+
+/// How a checkpoint is read, and the words of its errors.
+struct OpenOptions {
+  /// Digests, where there are any, and CRCs are compared.
+  bool verify = true;
+  /// What cannot be read beside the metadata, such as a damaged manifest, is as if it were not there.
+  bool tolerant = false;
+  /// How many threads read what is wanted at once.
+  int threads = 1;
+  std::string operation = "load";
+  /// How a user asks for verify = false.
+  std::string no_verify = "LoadOptions{.verify = false}";
+};
+
+/// The help line where bytes are damaged.
+inline std::string take_as_is(const OpenOptions& options) {
+  return "another checkpoint, or " + options.no_verify + " to take the bytes as they are";
+}
+
+}  // namespace sherd::stored

@@ -1,0 +1,109 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "format/archive.h"
+#include "plan/save.h"
+#include "stored/chosen.h"
+#include "stored/commit_dcp.h"
+#include "stored/copy_elements.h"
+
+namespace sherd::stored {
+namespace {
+
+// Items begin at such places, so that the elements of every tensor do.
+constexpr int64_t kAlignment = 64;
+
+struct Chunk {
+  size_t rank = 0;
+  Box box;
+};
+
+std::vector<std::vector<Chunk>> chunks_of(const Chosen& chosen, const RankLayouts& layouts,
+                                          const std::string& operation) {
+  std::vector<Layout> all;
+  all.reserve(chosen.tensors.size());
+  std::vector<plan::SavedTensor> saved;
+  for (const ChosenTensor& tensor : chosen.tensors) {
+    const Dims& size = tensor.content->size;
+    all.push_back(
+        {layouts.mesh, size, checked_placements(operation, layouts.mesh, size, layouts.placements(tensor.name, size))});
+    saved.push_back({size_of(tensor.content->dtype), plan::LaidOutTensor{&all.back()}});
+  }
+  const plan::SavePlan plan = plan::plan_save(saved, layouts.mesh.size());
+  std::vector<std::vector<Chunk>> chunks(chosen.tensors.size());
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const plan::WrittenChunks& written = plan.tensors[i];
+    const auto ndim = static_cast<std::ptrdiff_t>(chosen.tensors[i].content->size.size());
+    auto numbers = written.numbers.begin();
+    for (const int32_t writer : written.writers) {
+      chunks[i].push_back(
+          {static_cast<size_t>(writer), {{numbers, numbers + ndim}, {numbers + ndim, numbers + 2 * ndim}}});
+      numbers += 2 * ndim;
+    }
+  }
+  return chunks;
+}
+
+// As they lie: what was in a checkpoint's n-th file comes into the n-th one.
+std::vector<std::vector<Chunk>> chunks_of(const Chosen& chosen) {
+  std::vector<std::vector<Chunk>> chunks(chosen.tensors.size());
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const format::TensorEntry& tensor = *chosen.tensors[i].content;
+    for (size_t chunk = 0; chunk < tensor.chunk_count(); ++chunk) {
+      chunks[i].push_back({static_cast<size_t>(std::max(tensor.places[chunk].file, 0)), tensor.box(chunk)});
+    }
+  }
+  return chunks;
+}
+
+}  // namespace
+
+DcpPlan plan_dcp(const Chosen& chosen, const std::optional<RankLayouts>& layouts, const Storage& storage,
+                 const std::string& path, const std::string& id, const std::string& operation) {
+  DcpPlan plan;
+  plan.metadata.checkpoint_id = path;
+  plan.metadata.save_id = id;
+  plan.metadata.paths.emplace();
+  plan.metadata.dicts = chosen.dicts;
+  const auto chunks = layouts ? chunks_of(chosen, *layouts, operation) : chunks_of(chosen);
+  size_t ranks = layouts ? static_cast<size_t>(layouts->mesh.size()) : 1;
+  for (const auto& each : chunks) {
+    for (const Chunk& chunk : each) ranks = std::max(ranks, chunk.rank + 1);
+  }
+  plan.files.resize(ranks);
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    plan.files[rank].name = distcp_name(storage, id, static_cast<int64_t>(rank));
+    plan.metadata.files.push_back(plan.files[rank].name);
+  }
+  for (size_t i = 0; i < chosen.tensors.size(); ++i) {
+    const ChosenTensor& tensor = chosen.tensors[i];
+    format::TensorEntry entry = *tensor.content;
+    entry.numbers.clear();
+    entry.places.clear();
+    for (const Chunk& chunk : chunks[i]) {
+      const format::TensorItem item{entry.dtype, chunk.box.size, row_major(chunk.box.size)};
+      FilePlan& file = plan.files[chunk.rank];
+      file.align(kAlignment);
+      const int64_t start = file.size;
+      file.add(format::head_of(item));
+      file.add(tensor.elements(chunk.box));
+      file.add(LateText{format::lengths_of(item).tail, 1,
+                        [item](std::span<const uint32_t> crcs) { return format::tail_of(item, crcs.back()); }});
+      entry.add(chunk.box.offset, chunk.box.size, {static_cast<int32_t>(chunk.rank), -1, start, file.size - start});
+    }
+    plan.metadata.paths->emplace_back(tensor.name, tensor.path);
+    plan.metadata.entries.push_back({tensor.name, std::move(entry)});
+  }
+  for (const ChosenObject& object : chosen.objects) {
+    FilePlan& file = plan.files.front();
+    file.align(kAlignment);
+    plan.metadata.paths->emplace_back(object.name, object.path);
+    plan.metadata.entries.push_back(
+        {object.name, format::BytesEntry{{0, -1, file.size, static_cast<int64_t>(object.archive.size())}}});
+    file.add(object.archive);
+  }
+  return plan;
+}
+
+}  // namespace sherd::stored

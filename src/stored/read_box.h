@@ -1,0 +1,46 @@
+#pragma once
+// A part of a chunk of a file, brought into memory.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "format/dtype.h"
+#include "sherd/box.h"
+#include "stored/block_file.h"
+
+namespace sherd::stored {
+
+/// The elements of a chunk in a file.
+struct StoredElements {
+  BlockFile* file = nullptr;
+  int64_t offset = 0;  // in bytes, of the first element
+  format::DType dtype = format::DType::f32;
+  Dims sizes;
+  Dims strides;                             // in elements
+  std::optional<uint32_t> crc = {};         // of all of them as they lie in the file, where that is known
+  std::shared_ptr<BlockFile> decoded = {};  // the file, where it is an item that was decompressed into memory
+};
+
+/// Fills memory with these elements of the chunk, in the chunk's dtype; `strides` are those of the memory, in elements.
+/// Straight into it where runs of elements lie together on both sides, else through at most 16 MiB beside it. Where the
+/// file has no digests and all of the chunk is read, its CRC is compared.
+void read_box(const StoredElements& chunk, const Box& part, std::byte* into, const Dims& strides,
+              const std::string& reader);
+/// The same, done at the latest in chunk.file->read_wanted(). The memory and the reader stay until then.
+void want_box(const StoredElements& chunk, const Box& part, std::byte* into, const Dims& strides,
+              const std::string& reader);
+
+/// Elements as they were read: `sizes` of them, from `at` on in the part that was asked for.
+struct ReadPart {
+  const std::byte* elements;
+  Dims at;
+  Dims sizes;
+  Dims strides;  // in elements
+};
+/// The same, handed out in parts of at most 16 MiB (of one element's stretch, where that is more).
+void read_box(const StoredElements& chunk, const Box& part, const std::function<void(const ReadPart&)>& take,
+              const std::string& reader);
+
+}  // namespace sherd::stored

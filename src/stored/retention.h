@@ -1,0 +1,33 @@
+#pragma once
+// Checkpoints of a run in one folder, as CheckpointManager keeps them: `step-<number>`.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sherd/storage.h"
+
+namespace sherd::stored {
+
+std::string step_name(int64_t step);
+/// Nothing where the name is none of a step.
+std::optional<int64_t> step_of(std::string_view name);
+/// Those in a folder, ascending.
+std::vector<int64_t> steps_in(const Storage& storage, const std::string& folder);
+
+/// The checkpoints that one builds on; none where it has no manifest that can be read.
+std::vector<std::string> bases_of(const Storage& storage, const std::string& path);
+
+struct Retention {
+  int64_t keep_last = 0;   // the newest so many
+  int64_t keep_every = 0;  // and those whose step is a multiple of this; 0: no others
+};
+/// The steps of a folder that go: neither kept, nor built on by one that is.
+std::vector<int64_t> steps_to_remove(const Storage& storage, const std::string& folder, const Retention& retention);
+
+/// So that a crash in the middle leaves no half of a checkpoint that could be taken for one.
+void remove_checkpoint(Storage& storage, const std::string& path);
+
+}  // namespace sherd::stored

@@ -1,0 +1,51 @@
+#pragma once
+// A checkpoint that lies somewhere, whatever its format: what is in it, and where the elements of each chunk are.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "format/dcp.h"
+#include "format/manifest.h"
+#include "sherd/storage.h"
+#include "stored/open_options.h"
+#include "stored/read_box.h"
+
+namespace sherd::stored {
+
+/// Of items shorter than it, several are in a block: they are read as they come, not when they are wanted.
+inline constexpr int64_t kSmallItem = int64_t{64} << 10;
+
+class StoredCheckpoint {
+ public:
+  virtual ~StoredCheckpoint() = default;
+
+  /// "dcp", "safetensors", "torch.save".
+  virtual const char* format() const = 0;
+  /// Formats other than PyTorch's distributed one are told in its words, too: entries, chunks, files, and where items
+  /// lie.
+  const format::Metadata& metadata() const { return metadata_; }
+  /// Throws std::runtime_error where a file that this item needs is missing or too short. Reads no data.
+  virtual void check_file(const format::Place& place, const std::string& reader) = 0;
+  /// Where the elements of a chunk are; good as long as this.
+  virtual StoredElements locate(const format::TensorEntry& entry, size_t chunk, const std::string& reader) = 0;
+  /// An object that is no tensor: what torch.save writes of it.
+  virtual std::string object(const format::Place& place, const std::string& reader) = 0;
+  virtual int64_t bytes_read() const = 0;
+  /// Whether everything that is read is compared with digests.
+  virtual bool has_digests() const { return false; }
+  /// What the bytes of files are compared with; null where nothing is there for that.
+  virtual const format::Manifest* digests() const { return nullptr; }
+  /// File `number` of the metadata where its blocks have digests, else null.
+  virtual BlockFile* blocks(int32_t /*number*/) { return nullptr; }
+
+ protected:
+  format::Metadata metadata_;
+};
+
+/// What is at `path` (docs/format.md). Throws std::runtime_error where there is none that is read, naming what was
+/// looked for, and std::invalid_argument where its metadata are damaged or refused.
+std::unique_ptr<StoredCheckpoint> open_checkpoint(const std::shared_ptr<Storage>& storage, const std::string& path,
+                                                  const OpenOptions& options = {});
+
+}  // namespace sherd::stored

@@ -1,0 +1,112 @@
+#include "stored/torch_checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "format/flatten.h"
+#include "sherd/error.h"
+#include "stored/copy_elements.h"
+
+namespace sherd::stored {
+namespace {
+
+constexpr const char* kReader = "the pickle";
+
+}  // namespace
+
+TorchCheckpoint::TorchCheckpoint(const Storage& storage, const std::string& path, OpenOptions options)
+    : options_(std::move(options)), file_(std::make_unique<BlockFile>(path, storage.open(path), nullptr, options_)) {
+  const std::string reader = kReader;
+  saved_ = format::read_saved(FileSource(*file_, 0, file_->size(), reader), path);
+  by_offset_ = saved_.archive.records;
+  std::ranges::sort(by_offset_, {}, &format::Record::offset);
+  metadata_.files = {path.substr(path.rfind('/') + 1)};  // npos + 1 is 0
+  metadata_.paths.emplace();
+  const bool script = saved_.archive.find("constants.pkl") != nullptr;
+  std::unordered_map<std::string_view, const format::Record*> storages;
+  for (const format::Record& record : saved_.archive.records) storages.emplace(record.name, &record);
+  format::Flattened flat = format::flatten(saved_.value, {.source = path, .script = script});
+  for (auto& dict : flat.dicts) {
+    if (!dict.empty()) metadata_.dicts.push_back(std::move(dict));  // the state itself is a dict anyway
+  }
+  for (format::FlatValue& leaf : flat.leaves) {
+    metadata_.paths->emplace_back(leaf.name, std::move(leaf.path));
+    if (const auto* tensor = leaf.value.as<format::TensorRef>()) {
+      const auto record = storages.find("data/" + tensor->storage);
+      add_tensor(std::move(leaf.name), *tensor, record != storages.end() ? record->second : nullptr);
+      continue;
+    }
+    const format::Place place{.file = 0, .offset = static_cast<int64_t>(objects_.size())};
+    metadata_.entries.push_back({std::move(leaf.name), format::BytesEntry{place}});
+    objects_.push_back(std::move(leaf.value));
+  }
+}
+
+// `record` is null for a tensor without data.
+void TorchCheckpoint::add_tensor(std::string name, const format::TensorRef& tensor, const format::Record* record) {
+  format::TensorEntry entry;
+  entry.dtype = tensor.dtype;
+  entry.requires_grad = tensor.requires_grad;
+  entry.size = tensor.sizes;
+  if (!is_row_major(tensor.sizes, tensor.strides)) entry.strides = tensor.strides;
+  format::Place place;
+  if (!tensor.meta && record != nullptr) {
+    int64_t elements = numel(tensor.sizes) > 0 ? 1 : 0;  // from the first to the last in the file
+    for (size_t d = 0; elements > 0 && d < tensor.sizes.size(); ++d) {
+      elements += (tensor.sizes[d] - 1) * tensor.strides[d];
+    }
+    place = {.file = 0,
+             .offset = record->offset + tensor.offset * size_of(tensor.dtype),
+             .length = elements * size_of(tensor.dtype)};
+  }
+  entry.add(Dims(tensor.sizes.size(), 0), tensor.sizes, place);
+  metadata_.entries.push_back({std::move(name), std::move(entry)});
+}
+
+void TorchCheckpoint::check_file(const format::Place& place, const std::string& reader) {
+  if (place.file >= 0) return;  // the archive was checked when it was opened
+  throw std::runtime_error(ErrorText(options_.operation, "a tensor was saved without its data (meta)")
+                               .fact("file", file_->path())
+                               .fact("reading", reader)
+                               .help("another checkpoint, or a state without this key"));
+}
+
+// The one that these bytes are in.
+const format::Record* TorchCheckpoint::record_at(int64_t offset) const {
+  const auto after = std::ranges::upper_bound(by_offset_, offset, {}, &format::Record::offset);
+  return after == by_offset_.begin() ? nullptr : &*std::prev(after);
+}
+
+StoredElements TorchCheckpoint::locate(const format::TensorEntry& entry, size_t chunk, const std::string&) {
+  const format::Place& place = entry.places[chunk];
+  StoredElements elements{file_.get(), place.offset, entry.dtype, entry.size, entry.strides, {}};
+  if (!entry.strides.empty()) return elements;
+  elements.strides = row_major(entry.size);
+  const format::Record* record = record_at(place.offset);
+  if (record != nullptr && record->offset == place.offset && record->size == place.length) elements.crc = record->crc;
+  return elements;
+}
+
+std::string TorchCheckpoint::object(const format::Place& place, const std::string& reader) {
+  const format::Value& value = objects_.at(static_cast<size_t>(place.offset));
+  const FileSource source(*file_, 0, file_->size(), reader);
+  std::unordered_map<std::string, std::string> records;
+  std::vector<format::StorageBytes> storages;
+  format::for_each_tensor(value, [&](const format::TensorRef& tensor) {
+    if (tensor.meta || records.contains(tensor.storage)) return;
+    std::string& bytes = records[tensor.storage];
+    bytes = format::read_record(source, *saved_.archive.find("data/" + tensor.storage), file_->path());
+    bytes.resize(static_cast<size_t>(tensor.storage_bytes));
+    storages.push_back({tensor.storage, std::as_bytes(std::span(bytes))});
+  });
+  std::string archive;
+  format::write_archive(value, storages, [&](std::span<const std::byte> part) {
+    archive.append(reinterpret_cast<const char*>(part.data()), part.size());
+  });
+  return archive;
+}
+
+}  // namespace sherd::stored

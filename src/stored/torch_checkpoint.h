@@ -1,0 +1,42 @@
+#pragma once
+// One file of torch.save, of torch::save, or of TorchScript: its tensors and other values by the names that a state
+// dict has when it is flattened.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "format/saved.h"
+#include "stored/stored_checkpoint.h"
+
+namespace sherd::stored {
+
+class TorchCheckpoint final : public StoredCheckpoint {
+ public:
+  TorchCheckpoint(const Storage& storage, const std::string& path, OpenOptions options);
+  /// Whether a file that begins with these bytes can be one.
+  static bool begins(std::string_view bytes) { return bytes.starts_with("PK\3\4"); }
+
+  const char* format() const override { return "torch.save"; }
+  void check_file(const format::Place& place, const std::string& reader) override;
+  StoredElements locate(const format::TensorEntry& entry, size_t chunk, const std::string& reader) override;
+  std::string object(const format::Place& place, const std::string& reader) override;
+  int64_t bytes_read() const override { return file_->bytes_read(); }
+
+  /// The whole value: kinds of containers, and what lies beside a module's state dict.
+  const format::Value& value() const { return saved_.value; }
+
+ private:
+  const format::Record* record_at(int64_t offset) const;
+  void add_tensor(std::string name, const format::TensorRef& tensor, const format::Record* record);
+
+  OpenOptions options_;
+  std::unique_ptr<BlockFile> file_;
+  format::Saved saved_;
+  std::vector<format::Record> by_offset_;
+  std::vector<format::Value> objects_;  // a Place's offset is a number among them
+};
+
+}  // namespace sherd::stored
