@@ -2,7 +2,10 @@
 
 sherd_test(state_dict_test LABEL unit LINK sherd
   SOURCES unit/checkpoint/state_dict_test.cpp unit/checkpoint/flatten_sharded_test.cpp)
+sherd_test(shared_blocks_test LABEL unit LINK sherd SOURCES unit/checkpoint/shared_blocks_test.cpp)
 sherd_test(checkpoint_test LABEL property LINK sherd SOURCES property/checkpoint_test.cpp)
+sherd_test(golden_formats_test LABEL unit LINK sherd SOURCES unit/checkpoint/golden_formats_test.cpp)
+sherd_test(checkpoint_formats_test LABEL property LINK sherd SOURCES property/checkpoint_formats_test.cpp)
 sherd_test(model_state_test LABEL unit LINK sherd
   SOURCES unit/checkpoint/model_state_test.cpp unit/checkpoint/optimizer_state_test.cpp)
 
@@ -17,7 +20,8 @@ if(SHERD_TORCH_ROOMS)
     set_tests_properties(python_continue_training PROPERTIES LABELS python TIMEOUT 600)
   endif()
 endif()
-sherd_test(checkpoint_errors_test LABEL error LINK sherd SOURCES error/checkpoint_errors_test.cpp)
+sherd_test(checkpoint_errors_test LABEL error LINK sherd
+  SOURCES error/checkpoint_errors_test.cpp error/checkpoint_formats_errors_test.cpp)
 sherd_test(checkpoint_crash_test LABEL crash LINK sherd SOURCES crash/simulated_disk.cpp crash/checkpoint_crash_test.cpp)
 if(SHERD_TORCH_ROOMS)
   add_executable(checkpoint_program multiprocess/checkpoint_program.cpp)

@@ -1,6 +1,7 @@
 // What do checkpoints cost? The ranks are the processes that a launcher started, or threads (--threads N); rank 0
-// prints a list of {"case", "ranks", "seconds"}, of one call each: run.py repeats them. "save_peak_extra_mib" has "mib"
-// instead, the most that a rank's memory grew by. Cases are done in the order in which they are named:
+// prints a list of {"case", "ranks", "seconds", "cpu_seconds"}, of one call each: run.py repeats them. The processors'
+// time is that of all ranks together. "save_peak_extra_mib" has "mib" instead, the most that a rank's memory grew by.
+// Cases are done in the order in which they are named:
 //
 //   save, load, reshard     large tensors, in rows; loaded in rows, and in columns
 //   save_small, load_small  many small ones
@@ -9,6 +10,7 @@
 //
 // --plan N: one process, as the first rank of N: who writes what, and the metadata of the checkpoint.
 
+#include <sys/resource.h>
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
@@ -40,6 +42,15 @@ struct Settings {
 constexpr int64_t kSmallSide = 32;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+double processor_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
 
 // What element [row, column] of the tensor `number` is, for a box of them.
 at::Tensor elements(int64_t number, const sherd::Box& box, int64_t columns) {
@@ -85,22 +96,27 @@ class Bench {
     return sherd::local_boxes(sherd::layout_of(tensor), *mesh_.coordinate()).front();
   }
 
-  void add(const std::string& name, double seconds) {
-    rows_.push_back({{"case", name}, {"ranks", group_.size()}, {"seconds", seconds}});
-  }
-
   // From the moment when all ranks begin to that when the last is done.
-  double time(const std::function<void()>& call) const {
+  void time(const std::string& name, const std::function<void()>& call) {
     sherd::barrier(group_);
     const auto begin = Clock::now();
+    const double before = processor_seconds();
     call();
+    const double used = processor_seconds() - before;
     sherd::barrier(group_);
-    return seconds_since(begin);
+    add(name, seconds_since(begin), used);
   }
 
-  double most(double value) const {
+  void add(const std::string& name, double seconds, double used) {
+    rows_.push_back({{"case", name},
+                     {"ranks", group_.size()},
+                     {"seconds", seconds},
+                     {"cpu_seconds", of_all(used, sherd::ReduceOp::sum)}});
+  }
+
+  double of_all(double value, sherd::ReduceOp op) const {
     const at::Tensor all = at::full({1}, value, at::kDouble);
-    sherd::all_reduce(group_, all, sherd::ReduceOp::max).wait();
+    sherd::all_reduce(group_, all, op).wait();
     return all.item<double>();
   }
 
@@ -116,8 +132,8 @@ class Bench {
     by_the_first([&] { std::filesystem::remove_all(path(folder)); });
     forget_most_memory();
     const int64_t before = memory_now();
-    add(name, time([&] { sherd::save(saved, path(folder)); }));
-    const double extra = most(static_cast<double>(most_memory() - before) / (1 << 20));
+    time(name, [&] { sherd::save(saved, path(folder)); });
+    const double extra = of_all(static_cast<double>(most_memory() - before) / (1 << 20), sherd::ReduceOp::max);
     if (name == "save") {
       rows_.push_back({{"case", "save_peak_extra_mib"}, {"ranks", group_.size()}, {"mib", extra}});
     }
@@ -126,7 +142,7 @@ class Bench {
   void load(const std::string& name, const std::string& folder, int64_t tensors, int64_t side, int dim) {
     StateDict loaded = state(tensors, side, dim, false);
     forget();
-    add(name, time([&] { sherd::load(loaded, path(folder)); }));
+    time(name, [&] { sherd::load(loaded, path(folder)); });
     for (const int64_t i : {int64_t{0}, tensors - 1}) {
       const at::Tensor& tensor = *loaded.at("layers." + std::to_string(i) + ".weight").tensor();
       TORCH_CHECK(at::equal(sherd::to_local(tensor), elements(i, box_of(tensor), side)),
@@ -139,9 +155,12 @@ class Bench {
     for (const char* name : {"async first", "async"}) {
       by_the_first([&] { std::filesystem::remove_all(path("async")); });
       const auto begin = Clock::now();
+      const double before = processor_seconds();
       sherd::SaveFuture future = sherd::save_async(saved, path("async"));
-      add(name, most(seconds_since(begin)));
-      add(std::string(name) + ", to the end", time([&] { future.wait(); }));
+      const double seconds = seconds_since(begin);
+      const double used = processor_seconds() - before;
+      add(name, of_all(seconds, sherd::ReduceOp::max), used);
+      time(std::string(name) + ", to the end", [&] { future.wait(); });
     }
     by_the_first([&] { std::filesystem::remove_all(path("async")); });
   }
@@ -162,15 +181,18 @@ class Bench {
     const std::string file = path("plain-" + std::to_string(group_.rank()));
     for (const int64_t step : {256, 1024, 8192}) {
       const auto size = static_cast<size_t>(step) << 10;
-      if (way == "write") std::filesystem::remove(file);
-      if (way == "read") forget();
-      add(way + " " + std::to_string(step), time([&] {
-            if (way == "write") {
-              plain_write(file, bytes, size);
-            } else {
-              plain_read(file, bytes, size);
-            }
-          }));
+      std::filesystem::remove(file);
+      if (way == "read") {
+        plain_write(file, bytes, size);  // the first time that a file is read is slower, and loads are such
+        forget();
+      }
+      time(way + " " + std::to_string(step), [&] {
+        if (way == "write") {
+          plain_write(file, bytes, size);
+        } else {
+          plain_read(file, bytes, size);
+        }
+      });
     }
     if (way == "read") std::filesystem::remove(file);
   }
@@ -178,7 +200,7 @@ class Bench {
   void copy() {
     const at::Tensor from = own_bytes();
     const at::Tensor into = own_bytes();
-    add("copy", time([&] { std::memcpy(into.data_ptr(), from.const_data_ptr(), from.nbytes()); }));
+    time("copy", [&] { std::memcpy(into.data_ptr(), from.const_data_ptr(), from.nbytes()); });
   }
 
   const Settings& settings_;
@@ -198,10 +220,13 @@ nlohmann::json plan(int ranks, int64_t tensors) {
   }
   const auto storage = sherd::memory_storage();
   const auto begin = Clock::now();
+  const double before = processor_seconds();
   sherd::save(state, "planned", {.storage = storage});
+  const double used = processor_seconds() - before;
   const double seconds = seconds_since(begin);
   const int64_t bytes = storage->open("planned/.metadata")->size();
-  return {{"case", "plan"}, {"ranks", ranks}, {"tensors", tensors}, {"seconds", seconds}, {"metadata_bytes", bytes}};
+  return {{"case", "plan"},     {"ranks", ranks},      {"tensors", tensors},
+          {"seconds", seconds}, {"cpu_seconds", used}, {"metadata_bytes", bytes}};
 }
 
 }  // namespace

@@ -61,19 +61,21 @@ class Bench:
             state[f"layers.{i}.weight"] = tensor
         return state
 
-    def add(self, name, seconds):
-        self.rows.append({"case": name, "ranks": self.n, "seconds": seconds})
-
-    def time(self, call):
+    def time(self, name, call):
         dist.barrier()
-        begin = time.perf_counter()
+        begin, before = time.perf_counter(), time.process_time()
         call()
+        used = time.process_time() - before
         dist.barrier()
-        return time.perf_counter() - begin
+        self.add(name, time.perf_counter() - begin, used)
 
-    def most(self, value):
+    def add(self, name, seconds, used):
+        used = self.of_all(used, dist.ReduceOp.SUM)
+        self.rows.append({"case": name, "ranks": self.n, "seconds": seconds, "cpu_seconds": used})
+
+    def of_all(self, value, op):
         all_ranks = torch.tensor([value], dtype=torch.float64)
-        dist.all_reduce(all_ranks, dist.ReduceOp.MAX)
+        dist.all_reduce(all_ranks, op)
         return float(all_ranks)
 
     def path(self, name):
@@ -89,8 +91,8 @@ class Bench:
         self.remove(folder)
         pathlib.Path("/proc/self/clear_refs").write_text("5")
         before = memory("VmRSS")
-        self.add(name, self.time(lambda: dcp.save(state, checkpoint_id=self.path(folder))))
-        extra = self.most((memory("VmHWM") - before) / (1 << 20))
+        self.time(name, lambda: dcp.save(state, checkpoint_id=self.path(folder)))
+        extra = self.of_all((memory("VmHWM") - before) / (1 << 20), dist.ReduceOp.MAX)
         if name == "save":
             self.rows.append({"case": "save_peak_extra_mib", "ranks": self.n, "mib": extra})
 
@@ -100,7 +102,7 @@ class Bench:
             os.sync()
             pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
         dist.barrier()
-        self.add(name, self.time(lambda: dcp.load(state, checkpoint_id=self.path(folder))))
+        self.time(name, lambda: dcp.load(state, checkpoint_id=self.path(folder)))
         for i in (0, tensors - 1):
             if not torch.equal(state[f"layers.{i}.weight"].to_local(), self.elements(i, side, dim)):
                 raise RuntimeError(f"what was loaded is not what was saved: tensor {i}")
@@ -111,10 +113,11 @@ class Bench:
         group = dist.new_group(backend="gloo")
         for name in ("async first", "async"):
             self.remove("async")
-            begin = time.perf_counter()
+            begin, before = time.perf_counter(), time.process_time()
             future = dcp.async_save(state, checkpoint_id=self.path("async"), process_group=group)
-            self.add(name, self.most(time.perf_counter() - begin))
-            self.add(f"{name}, to the end", self.time(future.result))
+            seconds, used = time.perf_counter() - begin, time.process_time() - before
+            self.add(name, self.of_all(seconds, dist.ReduceOp.MAX), used)
+            self.time(f"{name}, to the end", future.result)
         self.remove("async")
 
 

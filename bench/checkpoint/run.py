@@ -4,7 +4,8 @@
 
 Prints a table and writes BUILD/bench/checkpoint.json, a list of {"case", "sherd_s", "python_s", "ratio", "limit_s"}. `ratio` is
 python_s / sherd_s: 3 means that sherd takes a third of the time. `limit_s` is a plain write (with sync) or read of as many bytes
-by as many processes, in the best of three sizes of calls; for save_async one memory copy. Each is the best of the runs, in which
+by as many processes, in the best of three sizes of calls; for save_async one memory copy. "sherd_cpu_s", "python_cpu_s" and
+"limit_cpu_s" are what the processors worked for it, all ranks together, which others on the machine hardly change. Each is the best of the runs, in which
 the sides take turns. Cases named "memory" write to a file system in memory, those named "disk" to a disk, and as root load from
 there with cold caches. The row "save_peak_extra_mib" has "sherd_mib", "python_mib" and "limit_mib" instead. Both sides:
 processes with one thread each; C++ over shared memory; Python over Gloo. --quick: small tensors, to see that it works.
@@ -39,6 +40,7 @@ MOST_EXTRA_MIB = 64
 PLAN_RANKS = (64, 512, 4096)
 PLAN_TENSORS = 1000
 PLAN_SECONDS = 2  # on 4,096 ranks
+TIMES = ("seconds", "cpu_seconds")
 BOTH_SIDES = ("save", "load", "reshard", "save_small", "load_small", "async")
 
 
@@ -57,21 +59,22 @@ def measured(options, place, folder):
             launch = [options.build / "bin" / "sherd", "run", "-n"]
             limits = ["write", "read", "copy"] if side == "sherd" else []
             tables[side].append(rows_of([*launch, options.ranks, "--", *program, *settings, *limits, *BOTH_SIDES]))
-            elsewhere = rows_of([*launch, 2, "--", *program, *settings, "load"])
-            tables[side].append([{**row, "case": "elsewhere"} for row in elsewhere])
+            # The small ones first: where caches are dropped, the first load of a process reads the library's code, too.
+            elsewhere = rows_of([*launch, 2, "--", *program, *settings, "load_small", "load"])
+            tables[side].append([{**row, "case": "elsewhere"} for row in elsewhere if row["case"] == "load"])
             for name in ("large", "small"):
                 shutil.rmtree(pathlib.Path(folder) / name)
     found = {}
     for side, rows in tables.items():
         times = [[row for row in table if "seconds" in row] for table in rows]
-        found[side] = {key[0]: row["seconds"] for key, row in best(times, ("case",)).items()}
+        found[side] = {key[0]: row for key, row in best(times, ("case",), TIMES).items()}
         sizes = [[row for row in table if "mib" in row] for table in rows]
-        found[side]["mib"] = max(row["mib"] for table in sizes for row in table)
+        found[side]["memory"] = max(row["mib"] for table in sizes for row in table)
     return found
 
 
-def limit_of(kind, ours):
-    found = [seconds for case, seconds in ours.items() if kind and case.split()[0] == kind]
+def limit_of(kind, ours, time):
+    found = [row[time] for case, row in ours.items() if kind and case.split()[0] == kind]
     return min(found, default=None)
 
 
@@ -80,20 +83,29 @@ def name_of(options, text, place):
     return f"{text.format(size=size, small=options.small)}, {place}"
 
 
+def row_of(case, ours, theirs, limits):
+    theirs = theirs or {"seconds": None, "cpu_seconds": None}
+    return {
+        "case": case,
+        "sherd_s": ours["seconds"],
+        "python_s": theirs["seconds"],
+        "ratio": round(theirs["seconds"] / ours["seconds"], 2) if theirs["seconds"] else None,
+        "limit_s": limits[0],
+        "sherd_cpu_s": ours["cpu_seconds"],
+        "python_cpu_s": theirs["cpu_seconds"],
+        "limit_cpu_s": limits[1],
+    }
+
+
 def rows_at(options, place, found):
     ours, theirs = found["sherd"], found["Python"]
     for case, (text, kind, _, _) in CASES.items():
-        yield {
-            "case": name_of(options, text, place),
-            "sherd_s": ours[case],
-            "python_s": theirs[case],
-            "ratio": round(theirs[case] / ours[case], 2),
-            "limit_s": limit_of(kind, ours),
-        }
+        limits = [limit_of(kind, ours, time) for time in TIMES]
+        yield row_of(name_of(options, text, place), ours[case], theirs[case], limits)
     yield {
         "case": f"save_peak_extra_mib, {place}",
-        "sherd_mib": round(ours["mib"], 1),
-        "python_mib": round(theirs["mib"], 1),
+        "sherd_mib": round(ours.pop("memory"), 1),
+        "python_mib": round(theirs.pop("memory"), 1),
         "limit_mib": MOST_EXTRA_MIB,
     }
 
@@ -104,17 +116,12 @@ def plan_rows(options):
     in_time = True
     for ranks in options.plan_ranks:
         say("checkpoint", f"planning for {ranks} ranks")
-        ours = best([rows_of([program, "--plan", ranks, "--tensors", PLAN_TENSORS]) for _ in range(options.runs)], ("case",))
-        mine = ours["plan",]["seconds"]
+        runs = [rows_of([program, "--plan", ranks, "--tensors", PLAN_TENSORS]) for _ in range(options.runs)]
+        (ours,) = best(runs, ("case",), TIMES).values()
         python = python_plan(ranks, options.seconds_to_plan) if in_time else None
         in_time = python is not None
-        yield {
-            "case": f"plan {PLAN_TENSORS} tensors on {ranks} ranks",
-            "sherd_s": mine,
-            "python_s": python,
-            "ratio": round(python / mine, 2) if python else None,
-            "limit_s": PLAN_SECONDS if ranks == 4096 else None,
-        }
+        limit = PLAN_SECONDS if ranks == 4096 else None
+        yield row_of(f"plan {PLAN_TENSORS} tensors on {ranks} ranks", ours, python, [limit, None])
 
 
 def python_plan(ranks, seconds):
@@ -124,8 +131,8 @@ def python_plan(ranks, seconds):
         result = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, timeout=4 * seconds + 30)
     except subprocess.TimeoutExpired:
         return None
-    found = json.loads(result.stdout)[0]["seconds"]
-    return found if found <= seconds else None
+    (row,) = json.loads(result.stdout)
+    return row if row["seconds"] <= seconds else None
 
 
 def misses(options, rows):
@@ -146,16 +153,16 @@ def text_of(seconds):
     return f"{seconds * 1e3:,.1f}" if seconds is not None else "-"
 
 
-def print_table(rows):
-    print(f"{'case':<48}{'sherd ms':>12}{'torch ms':>12}{'ratio':>9}{'limit ms':>12}{'of it':>8}")
+COLUMNS = ("sherd_s", "python_s", "ratio", "limit_s", "sherd_cpu_s", "python_cpu_s", "limit_cpu_s")
+
+
+def print_rows(rows):
     for row in rows:
         if "sherd_mib" in row:
-            print(f"{row['case']:<48}{row['sherd_mib']:>12}{row['python_mib']:>12}{'':>9}{row['limit_mib']:>12}")
-            continue
-        of_limit = f"{row['sherd_s'] / row['limit_s']:.2f}" if row["limit_s"] else "-"
-        ratio = row["ratio"] if row["ratio"] is not None else "-"
-        times = "".join(f"{text_of(row[name]):>12}" for name in ("sherd_s", "python_s"))
-        print(f"{row['case']:<48}{times}{ratio:>9}{text_of(row['limit_s']):>12}{of_limit:>8}")
+            words = [row["sherd_mib"], row["python_mib"], "", row["limit_mib"]]
+        else:
+            words = [row[name] or "-" if name == "ratio" else text_of(row[name]) for name in COLUMNS]
+        print(f"{row['case']:<46}" + "".join(f"{word:>12}" for word in words), flush=True)
 
 
 def options_of():
@@ -178,12 +185,16 @@ def options_of():
 
 def main():
     options = options_of()
+    print(f"{'milliseconds':<46}" + "".join(f"{name.removesuffix('_s'):>12}" for name in COLUMNS))
     rows = []
     for place, parent in (("memory", options.memory), ("disk", options.disk)):
         with tempfile.TemporaryDirectory(dir=parent, prefix="sherd-bench-") as folder:
-            rows += rows_at(options, place, measured(options, place, folder))
-    rows += plan_rows(options)
-    print_table(rows)
+            found = list(rows_at(options, place, measured(options, place, folder)))
+        print_rows(found)
+        rows += found
+    for row in plan_rows(options):
+        print_rows([row])
+        rows.append(row)
     finish("checkpoint", options, rows, [] if options.quick else list(misses(options, rows)))
 
 

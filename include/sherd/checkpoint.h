@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "sherd/checkpoint_format.h"
 #include "sherd/group.h"
 #include "sherd/state_dict.h"
 #include "sherd/storage.h"
@@ -35,6 +36,14 @@ struct SaveOptions {
   /// Another checkpoint: blocks of 1 MiB that it has already are not written again. The result needs the base to be
   /// read, and PyTorch does not read it.
   std::string base = {};
+  /// By the ending of the path where it is automatic: one file in .safetensors, .pt, .pth and .bin, else a folder that
+  /// torch.distributed.checkpoint reads. Ranks that write one file write a folder beside it first, which the first rank
+  /// rewrites. A folder of safetensors has files for each rank, as HuggingFaceStorageReader reads them. What is no
+  /// tensor is kept in safetensors as JSON.
+  CheckpointFormat format = CheckpointFormat::automatic;
+  /// Compress with zstd, as PyTorch's ZStandard extension does: every item of a distributed checkpoint by itself. A
+  /// compressed tensor is read as a whole, whatever part of it is wanted.
+  bool compress = false;
   /// Called now and then, by the thread that writes.
   std::function<void(const CheckpointProgress&)> progress = {};
 };

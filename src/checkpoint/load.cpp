@@ -1,29 +1,40 @@
 #include "checkpoint/load.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
 #include <stdexcept>
 
+#include "checkpoint/counted_dicts.h"
 #include "checkpoint/dtypes.h"
-#include "checkpoint/stored_checkpoint.h"
+#include "checkpoint/objects.h"
+#include "checkpoint/placing.h"
+#include "checkpoint/read_tensor.h"
+#include "checkpoint/shared_blocks.h"
 #include "checkpoint/tell_all.h"
 #include "comm/errors.h"
+#include "sharded/bytes.h"
 #include "sherd/checkpoint.h"
 #include "sherd/world.h"
+#include "stored/copy_elements.h"
+#include "stored/stored_checkpoint.h"
 #include "tensor/boxes_meta.h"
 
 namespace sherd {
 namespace {
 
-using detail::StoredCheckpoint;
+using stored::StoredCheckpoint;
 
 constexpr const char* kOperation = "load";
 constexpr size_t kMostShown = 10;
+// Enough for all threads, and for blocks that tensors share to be read once.
+constexpr int64_t kReadAtOnce = int64_t{64} << 20;
 
 // Elements of a saved chunk that go into a part of a tensor here.
 struct Reading {
@@ -31,6 +42,9 @@ struct Reading {
   size_t chunk;
   Box part;  // of the saved chunk
   at::Tensor into;
+  Dims at;  // in it
+
+  int64_t bytes() const { return numel(part) * into.element_size(); }
 };
 
 // The common part of a chunk that is wanted and one that was saved, in the latter's coordinates and in the former's.
@@ -54,6 +68,27 @@ std::optional<Common> common_part(const Box& wanted, const format::TensorEntry& 
     common.in_wanted.offset[d] -= wanted.offset[d];
   }
   return common;
+}
+
+// Where the elements of a part are, if the chunk lies in its file as most do and every block there has some of them.
+std::optional<std::pair<int64_t, int64_t>> expected_bytes(const format::TensorEntry& entry, size_t chunk,
+                                                          const Box& part) {
+  const format::Place& place = entry.places[chunk];
+  const auto sizes = entry.sizes(chunk);
+  format::TensorItem item{entry.dtype, {sizes.begin(), sizes.end()}, {}};
+  item.strides = stored::row_major(item.sizes);
+  const format::ItemLengths lengths = format::lengths_of(item);
+  if (place.transforms >= 0 || lengths.total() != place.length) return std::nullopt;
+  int64_t first = 0;
+  int64_t extent = 1;
+  for (size_t d = part.size.size(); d-- > 0;) {
+    first += part.offset[d] * item.strides[d];
+    if (part.size[d] == 1) continue;
+    if ((item.strides[d] - extent) * size_of(item.dtype) >= format::kBlock) return std::nullopt;
+    extent += (part.size[d] - 1) * item.strides[d];
+  }
+  const int64_t begin = place.offset + lengths.head + first * size_of(item.dtype);
+  return std::pair(begin, begin + extent * size_of(item.dtype));
 }
 
 // Everything that does not fit is said at once: people mend a list quicker than one line after the other.
@@ -82,21 +117,38 @@ class Loader {
   }
 
   void open() {
-    checkpoint_ = detail::open_checkpoint(storage_, path_, options_.verify);
+    checkpoint_ =
+        stored::open_checkpoint(storage_, path_, {.verify = options_.verify, .threads = at::get_num_threads()});
     for (const format::MetadataEntry& entry : checkpoint_->metadata().entries) entries_[entry.name] = &entry;
   }
   const format::Metadata& metadata() const { return checkpoint_->metadata(); }
 
+  /// What this rank tells the others of the blocks that it is going to read.
+  std::string offer_blocks() { return shared_.offer(wanted_blocks()); }
+  /// From what all of them told.
+  void share_blocks(const std::vector<std::string>& offers, size_t rank) {
+    const auto read = [this](int32_t file, int64_t block, std::span<std::byte> into) {
+      checkpoint_->blocks(file)->read_block(block, into, "what several ranks want");
+    };
+    for (const int32_t file : shared_.join(offers, rank, at::get_num_threads(), read)) {
+      checkpoint_->blocks(file)->take_from(shared_, file);
+    }
+  }
+
+  void leave_blocks() noexcept { shared_.leave(); }
+
   /// Finds what is to be read, and everything that keeps it from being read, before anything is.
   void plan(std::vector<FlatLeaf> leaves) {
     leaves_ = std::move(leaves);
+    filled_.assign(leaves_.size(), false);
     Faults faults;
     for (FlatLeaf& leaf : leaves_) {
       const auto found = entries_.find(leaf.name);
       if (found == entries_.end()) {
-        if (!is_empty(leaf.value)) result_.missing.push_back(leaf.name);
+        if (!take_from_whole(leaf) && !is_empty(leaf.value)) result_.missing.push_back(leaf.name);
         continue;
       }
+      filled_[place_of(leaf)] = true;
       asked_.insert(found->second);
       try {
         plan_leaf(leaf, *found->second);
@@ -124,23 +176,35 @@ class Loader {
   void read() {
     const at::NoGradGuard no_grad;
     int64_t total = 0;
-    for (const Reading& reading : readings_) total += static_cast<int64_t>(reading.into.nbytes());
+    for (const Reading& reading : readings_) total += reading.bytes();
     int64_t done = 0;
-    detail::StoredElements elements;
+    stored::StoredElements elements;
     const Reading* last = nullptr;
-    for (const Reading& reading : readings_) {
-      const std::string reader = fmt::format("tensor {}", reading.entry->name);
-      const bool same = last != nullptr && last->entry == reading.entry && last->chunk == reading.chunk;
-      if (!same)
-        elements = checkpoint_->locate(std::get<format::TensorEntry>(reading.entry->content), reading.chunk, reader);
-      last = &reading;
-      detail::read_box(elements, reading.part, reading.into, options_.verify, reader);
-      done += static_cast<int64_t>(reading.into.nbytes());
+    const auto read_wanted = [&] {
+      if (elements.file == nullptr) return;
+      elements.file->read_wanted();
       if (options_.progress) options_.progress({done, total});
+    };
+    std::deque<std::string> readers;  // which errors name, as long as anything is wanted
+    for (const Reading& reading : readings_) {
+      const std::string& reader = readers.emplace_back(fmt::format("tensor {}", reading.entry->name));
+      const bool same = last != nullptr && last->entry == reading.entry && last->chunk == reading.chunk;
+      if (!same) {
+        stored::StoredElements next =
+            checkpoint_->locate(std::get<format::TensorEntry>(reading.entry->content), reading.chunk, reader);
+        if (next.file != elements.file) read_wanted();
+        elements = std::move(next);
+      }
+      last = &reading;
+      detail::read_tensor(elements, reading.part, reading.into, reading.at, reader);
+      done += reading.bytes();
+      if (elements.file->bytes_wanted() >= kReadAtOnce) read_wanted();
     }
+    read_wanted();
     for (const Object& object : objects_) {
+      const std::string reader = fmt::format("object {}", leaves_[object.leaf].name);
       leaves_[object.leaf].value =
-          checkpoint_->object(object.place, fmt::format("object {}", leaves_[object.leaf].name));
+          detail::object_from(checkpoint_->object(object.place, reader), path_ + ", " + reader);
     }
     result_.bytes = checkpoint_->bytes_read();
   }
@@ -149,8 +213,9 @@ class Loader {
   void finish(StateDict& state) {
     std::vector<FlatLeaf> changed;
     for (FlatLeaf& leaf : leaves_) {
-      if (asked_.empty() || entries_.contains(leaf.name)) changed.push_back(std::move(leaf));
+      if (filled_[place_of(leaf)]) changed.push_back(std::move(leaf));
     }
+    for (const auto& [tensor, with_memory] : allocated_) detail::take_memory(tensor, with_memory);
     unflatten_state_dict(changed, state);
   }
 
@@ -162,13 +227,62 @@ class Loader {
     format::Place place;
   };
 
+  size_t place_of(const FlatLeaf& leaf) const { return static_cast<size_t>(&leaf - leaves_.data()); }
   static const format::Place& place_of(const Reading& reading) {
     return std::get<format::TensorEntry>(reading.entry->content).places[reading.chunk];
+  }
+
+  // Ascending, without overlaps; of small items none, which are read beside each other.
+  std::vector<detail::BlockRange> wanted_blocks() {
+    std::vector<detail::BlockRange> ranges;
+    for (const Reading& reading : readings_) {
+      const format::Place& place = place_of(reading);
+      const auto& entry = std::get<format::TensorEntry>(reading.entry->content);
+      if (place.length < stored::kSmallItem || checkpoint_->blocks(place.file) == nullptr) continue;
+      const auto bytes = expected_bytes(entry, reading.chunk, reading.part);
+      if (!bytes) continue;
+      const auto [begin, end] = *bytes;
+      detail::BlockRange range{place.file, begin / format::kBlock, (end - 1) / format::kBlock + 1};
+      if (!ranges.empty() && ranges.back().file == range.file) range.begin = std::max(range.begin, ranges.back().end);
+      if (range.begin >= range.end) continue;
+      if (!ranges.empty() && ranges.back().file == range.file && ranges.back().end == range.begin) {
+        ranges.back().end = range.end;
+      } else {
+        ranges.push_back(range);
+      }
+    }
+    return ranges;
   }
 
   // PyTorch does not keep empty dicts.
   static bool is_empty(const StateValue& value) {
     return (value.dict() != nullptr && value.dict()->empty()) || (value.list() != nullptr && value.list()->empty());
+  }
+
+  // PyTorch before 2.4 saved a dict without tensors as one object: a value of the state may be inside of one.
+  bool take_from_whole(FlatLeaf& leaf) {
+    for (size_t length = leaf.path.size() - 1; length > 0; --length) {
+      const auto middle = leaf.path.begin() + static_cast<std::ptrdiff_t>(length);
+      const auto found = entries_.find(to_string(StatePath(leaf.path.begin(), middle)));
+      if (found == entries_.end()) continue;
+      const auto* bytes = std::get_if<format::BytesEntry>(&found->second->content);
+      if (bytes == nullptr) return false;
+      auto [whole, is_new] = wholes_.try_emplace(found->second);
+      if (is_new) {
+        const std::string reader = fmt::format("object {}", found->first);
+        checkpoint_->check_file(bytes->place, reader);
+        whole->second["whole"] = detail::object_from(checkpoint_->object(bytes->place, reader), path_ + ", " + reader);
+      }
+      StatePath rest(middle, leaf.path.end());
+      rest.insert(rest.begin(), "whole");
+      const StateValue* value = get_element(whole->second, rest);
+      if (value == nullptr || value->tensor() != nullptr) return false;
+      asked_.insert(found->second);
+      filled_[place_of(leaf)] = true;
+      leaf.value = *value;
+      return true;
+    }
+    return false;
   }
 
   void plan_leaf(FlatLeaf& leaf, const format::MetadataEntry& entry) {
@@ -179,8 +293,7 @@ class Loader {
       detail::throw_value_error(ErrorText(kOperation, "an object in the checkpoint, a tensor in the state"));
     }
     if (stored == nullptr) {
-      objects_.push_back(
-          {static_cast<size_t>(&leaf - leaves_.data()), std::get<format::BytesEntry>(entry.content).place});
+      objects_.push_back({place_of(leaf), std::get<format::BytesEntry>(entry.content).place});
       return;
     }
     if (!wants_tensor && !leaf.value.is_none()) {
@@ -192,10 +305,17 @@ class Loader {
     if (leaf.value.checkpointable() != nullptr) {
       plan_tensor(*leaf.value.checkpointable(), entry, *stored);
     } else {
-      if (leaf.value.tensor()->is_meta()) {
-        detail::throw_value_error(ErrorText(kOperation, "a tensor without data (meta) cannot be filled"));
+      at::Tensor into = *leaf.value.tensor();
+      if (detail::has_no_memory(into)) {
+        const at::Tensor with_memory = detail::with_memory(into);
+        if (!with_memory.defined()) {
+          detail::throw_value_error(
+              ErrorText(kOperation, "a tensor of this kind without data (meta) cannot be filled"));
+        }
+        allocated_.emplace_back(into, with_memory);
+        into = with_memory;
       }
-      plan_tensor(*checkpointable(*leaf.value.tensor()), entry, *stored);
+      plan_tensor(*checkpointable(into), entry, *stored);
     }
   }
 
@@ -221,7 +341,7 @@ class Loader {
         const auto common = common_part(box, stored, i);
         if (!common) continue;
         covered += numel(common->in_wanted);
-        readings_.push_back({&entry, i, common->in_saved, detail::part_of(into, common->in_wanted)});
+        readings_.push_back({&entry, i, common->in_saved, into, common->in_wanted.offset});
         parts.push_back(common->in_wanted);
       }
       check_covered(box, covered, parts);
@@ -261,11 +381,15 @@ class Loader {
   std::string path_;
   std::shared_ptr<Storage> storage_;
   std::unique_ptr<StoredCheckpoint> checkpoint_;
+  detail::SharedBlocks shared_;  // after the checkpoint, whose files it reads
   std::map<std::string_view, const format::MetadataEntry*> entries_;
   std::set<const format::MetadataEntry*> asked_;
   std::vector<FlatLeaf> leaves_;
   std::vector<Reading> readings_;
   std::vector<Object> objects_;
+  std::vector<bool> filled_;                                       // one for each leaf
+  std::map<const format::MetadataEntry*, StateDict> wholes_;       // objects that have values of the state inside
+  std::vector<std::pair<at::Tensor, at::Tensor>> allocated_ = {};  // meta tensors, and the same with memory
   LoadResult result_;
 };
 
@@ -296,27 +420,48 @@ std::optional<LoadResult> detail::load_unless_damaged(StateDict& state, const st
   const Group group = options.group ? *options.group : current_world().group();
   Loader loader(options, path);
   // What the files lack is a rank's answer; what the state lacks is an error. All ranks see all answers.
-  const auto is_intact = [&](const std::function<void()>& step) {
-    const auto answers = tell_all(kOperation, group, [&]() -> std::string {
+  std::vector<std::string> told;
+  const auto is_intact = [&](const std::function<std::string()>& step) {
+    std::vector<std::string> faults;
+    told.clear();
+    const auto answers = tell_all(kOperation, group, [&] {
+      ByteWriter answer;
       try {
-        step();
-        return {};
+        const std::string word = step();
+        answer.put_text({});
+        answer.put_text(word);
       } catch (const c10::Error&) {
         throw;
       } catch (const std::exception& error) {
-        return error.what();
+        answer.put_text(error.what());
+        answer.put_text({});
       }
+      return answer.take();
     });
-    damage = told_by(group, answers);
+    for (const std::string& answer : answers) {
+      ByteReader in(kOperation, answer);
+      faults.push_back(in.get_text());
+      told.push_back(in.get_text());
+    }
+    damage = told_by(group, faults);
     return damage.empty();
   };
   if (!is_intact([&] {
         loader.open();
         loader.plan(flatten_state_dict(state));
+        return group.size() > 1 ? loader.offer_blocks() : std::string();
       })) {
     return std::nullopt;
   }
-  if (!is_intact([&] { loader.read(); })) return std::nullopt;
+  loader.share_blocks(told, static_cast<size_t>(group.rank()));
+  if (!is_intact([&] {
+        const auto leave = [&](const void* /*nothing*/) { loader.leave_blocks(); };
+        const std::unique_ptr<const Loader, decltype(leave)> leaving(&loader, leave);  // however it ends
+        loader.read();
+        return std::string();
+      })) {
+    return std::nullopt;
+  }
   loader.finish(state);
   return std::move(loader).result();
 }
@@ -349,6 +494,7 @@ StateDict load_state_dict(const std::string& path, const std::vector<std::string
     loader.plan(std::move(leaves));
     loader.read();
     loader.finish(state);
+    detail::restore_dicts(loader.metadata().dicts, state);
     return std::string();
   };
   detail::alone(read);

@@ -1,45 +1,16 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
-#include <set>
-
-#include "checkpoint/base_blocks.h"
 #include "checkpoint/load.h"
-#include "checkpoint/read_file.h"
 #include "checkpoint/tell_all.h"
 #include "comm/errors.h"
 #include "sherd/checkpoint_manager.h"
 #include "sherd/model_state.h"
 #include "sherd/world.h"
+#include "stored/base_blocks.h"
+#include "stored/retention.h"
 
 namespace sherd {
 namespace {
-
-constexpr std::string_view kStep = "step-";
-
-std::optional<int64_t> step_of(std::string_view name) {
-  if (!name.starts_with(kStep)) return std::nullopt;
-  name.remove_prefix(kStep.size());
-  int64_t step = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  if (error != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
-  return step;
-}
-
-// The checkpoints that one builds on; none where it has no manifest that can be read.
-std::vector<std::string> bases_of(const Storage& storage, const std::string& path) {
-  try {
-    const std::string file = storage.join(path, detail::manifest_of(storage, path));
-    if (!storage.exists(file)) return {};
-    const std::string bytes = detail::read_file(storage, file);
-    auto bases = format::decode_manifest(std::as_bytes(std::span(bytes)), file).bases;
-    for (std::string& base : bases) base = detail::base_path(path, base);
-    return bases;
-  } catch (const std::exception&) {
-    return {};
-  }
-}
 
 StateDict state_of(int64_t step, const torch::nn::Module& module, torch::optim::Optimizer& optimizer) {
   return {{"model", get_model_state_dict(module)},
@@ -63,18 +34,9 @@ CheckpointManager::CheckpointManager(std::string folder, CheckpointManagerOption
   }
 }
 
-std::string CheckpointManager::path_of(int64_t step) const {
-  return storage_->join(folder_, fmt::format("{}{}", kStep, step));
-}
+std::string CheckpointManager::path_of(int64_t step) const { return storage_->join(folder_, stored::step_name(step)); }
 
-std::vector<int64_t> CheckpointManager::steps() const {
-  std::vector<int64_t> steps;
-  for (const std::string& name : storage_->list(folder_)) {
-    if (const auto step = step_of(name)) steps.push_back(*step);
-  }
-  std::sort(steps.begin(), steps.end());
-  return steps;
-}
+std::vector<int64_t> CheckpointManager::steps() const { return stored::steps_in(*storage_, folder_); }
 
 // The same on all ranks: the first one looks, since others may see a folder change while it removes.
 std::string CheckpointManager::base_for(int64_t step) const {
@@ -84,7 +46,7 @@ std::string CheckpointManager::base_for(int64_t step) const {
     const auto there = steps();
     for (auto at = there.rbegin(); at != there.rend(); ++at) {
       const std::string path = path_of(*at);
-      if (*at < step && storage_->exists(storage_->join(path, detail::manifest_of(*storage_, path)))) return path;
+      if (*at < step && storage_->exists(storage_->join(path, stored::manifest_of(*storage_, path)))) return path;
     }
     return {};
   });
@@ -116,24 +78,8 @@ void CheckpointManager::wait() {
 void CheckpointManager::remove_old() {
   detail::tell_all("CheckpointManager", group_, [&]() -> std::string {
     if (group_.rank() != 0 || options_.keep_last == 0) return {};
-    const auto there = steps();
-    std::vector<int64_t> kept;
-    for (size_t i = 0; i < there.size(); ++i) {
-      const bool is_new = there.size() - i <= static_cast<size_t>(options_.keep_last);
-      if (is_new || (options_.keep_every > 0 && there[i] % options_.keep_every == 0)) kept.push_back(there[i]);
-    }
-    // What a kept one builds on stays, too.
-    std::set<std::string> needed;
-    for (const int64_t step : kept) {
-      needed.insert(path_of(step));
-      for (std::string& base : bases_of(*storage_, path_of(step))) needed.insert(std::move(base));
-    }
-    for (const int64_t step : there) {
-      const std::string path = path_of(step);
-      if (needed.contains(path)) continue;
-      // What is removed file by file is no checkpoint any more from the first one on.
-      if (!storage_->replaces_whole_folders()) storage_->remove(storage_->join(path, ".metadata"));
-      storage_->remove(path);
+    for (const int64_t step : stored::steps_to_remove(*storage_, folder_, {options_.keep_last, options_.keep_every})) {
+      stored::remove_checkpoint(*storage_, path_of(step));
     }
     return {};
   });

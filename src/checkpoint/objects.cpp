@@ -5,10 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <stdexcept>
+#include <functional>
+#include <optional>
 
 #include "checkpoint/dtypes.h"
 #include "comm/errors.h"
+#include "format/saved.h"
 #include "tensor/meta.h"
 
 namespace sherd::detail {
@@ -133,39 +135,19 @@ Value to_pickle(const char* operation, const StateValue& value, std::vector<at::
   return ToPickle(operation, tensors).convert(value);
 }
 
-std::optional<StateValue> from_pickle(const Value& value, const TensorOf& tensor_of) {
-  return convert(value, tensor_of);
-}
-
-bool fits(const format::TensorRef& ref, int64_t bytes) {
-  const int64_t elements = bytes / size_of(ref.dtype);
-  int64_t last = ref.offset;
-  if (ref.offset < 0 || ref.sizes.size() != ref.strides.size()) return false;
-  for (size_t d = 0; d < ref.sizes.size(); ++d) {
-    if (ref.sizes[d] < 0 || ref.strides[d] < 0) return false;
-    if (ref.sizes[d] <= 1) continue;
-    if (ref.strides[d] > elements / (ref.sizes[d] - 1)) return false;
-    last += (ref.sizes[d] - 1) * ref.strides[d];
-    if (last > elements) return false;
-  }
-  return numel(ref.sizes) == 0 || last < elements;
-}
-
-at::Tensor tensor_from(const format::TensorRef& ref, std::span<const std::byte> record, const std::string& reader) {
-  if (!fits(ref, static_cast<int64_t>(record.size()))) {
-    throw std::invalid_argument(ErrorText("load", "a tensor does not fit the bytes that it refers to")
-                                    .fact("tensor", format::to_string(std::make_shared<format::TensorRef>(ref)))
-                                    .fact("bytes", fmt::to_string(record.size()))
-                                    .fact("reading", reader)
-                                    .help("another checkpoint: this one is damaged"));
-  }
-  at::Tensor tensor = at::empty(ref.sizes, at::TensorOptions(to_torch(ref.dtype)));
-  if (tensor.numel() == 0) return tensor;
-  // from_blob wants memory that may be written; it is only read.
-  auto* first = const_cast<std::byte*>(record.data()) +
-                ref.offset * size_of(ref.dtype);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
-  tensor.copy_(at::from_blob(first, ref.sizes, ref.strides, tensor.options()));
-  return tensor;
+StateValue object_from(std::string archive, const std::string& path) {
+  const format::MemorySource source(std::as_bytes(std::span(archive)));
+  const format::Saved saved = format::read_saved(source, path);
+  const auto tensor_of = [&](const format::TensorRef& ref) {
+    at::Tensor tensor = at::empty(ref.sizes, at::TensorOptions(to_torch(ref.dtype)));
+    if (tensor.numel() == 0 || ref.meta) return tensor;
+    std::string record = format::read_record(source, *saved.archive.find("data/" + ref.storage), path);
+    tensor.copy_(
+        at::from_blob(record.data() + ref.offset * size_of(ref.dtype), ref.sizes, ref.strides, tensor.options()));
+    return tensor;
+  };
+  if (auto converted = convert(saved.value, tensor_of)) return std::move(*converted);
+  return StateOpaque{std::move(archive)};
 }
 
 }  // namespace sherd::detail

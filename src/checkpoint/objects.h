@@ -1,9 +1,6 @@
 #pragma once
 // Values of states and values of pickles.
 
-#include <functional>
-#include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -17,14 +14,8 @@ namespace sherd::detail {
 /// ranks, Statefuls.
 format::Value to_pickle(const char* operation, const StateValue& value, std::vector<at::Tensor>& tensors);
 
-/// The value of a pickle; nothing where something in it has no counterpart. `tensor_of` makes the tensors.
-std::optional<StateValue> from_pickle(const format::Value& value,
-                                      const std::function<at::Tensor(const format::TensorRef&)>& tensor_of);
-
-/// Whether the elements that it names lie within a record of so many bytes.
-bool fits(const format::TensorRef& ref, int64_t bytes);
-/// A tensor of its own from the bytes of the record that it refers to. Throws std::invalid_argument where it does not
-/// fit them.
-at::Tensor tensor_from(const format::TensorRef& ref, std::span<const std::byte> record, const std::string& reader);
+/// The value in what torch.save wrote, `path` being where that lay. Where something in it has no counterpart: the bytes
+/// themselves, as a StateOpaque. Throws std::invalid_argument where they are damaged.
+StateValue object_from(std::string archive, const std::string& path);
 
 }  // namespace sherd::detail

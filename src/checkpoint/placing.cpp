@@ -8,6 +8,7 @@
 #include "sherd/dtensor.h"
 #include "sherd/sharded_tensor.h"
 #include "tensor/boxes_meta.h"
+#include "tensor/meta.h"
 
 namespace sherd::detail {
 namespace {
@@ -76,9 +77,32 @@ Tensor on_cpu(const Tensor& tensor) {
 
 void give_memory(const Tensor& tensor, c10::Device device) {
   if (!tensor.is_meta() || is_in_parts(tensor)) return;
+  take_memory(tensor, at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(device)));
+}
+
+bool has_no_memory(const Tensor& tensor) {
+  const DTensorMeta* meta = meta_of(tensor);
+  return meta != nullptr ? meta->local.is_meta() : tensor.is_meta();
+}
+
+Tensor with_memory(const Tensor& tensor) {
+  const c10::NoGradGuard no_grad;
+  const DTensorMeta* meta = meta_of(tensor);
+  if (meta == nullptr) {
+    if (is_in_parts(tensor)) return {};
+    return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kCPU));
+  }
+  const Spec& spec = *meta->spec;
+  if (spec.boxes) return {};
+  const Tensor& local = meta->local;
+  const DeviceMesh mesh("cpu", spec.mesh.mesh());
+  return wrap(intern_spec(mesh, spec.placements, spec.sizes, spec.strides),
+              at::empty_strided(local.sizes(), local.strides(), local.options().device(c10::kCPU)));
+}
+
+void take_memory(const Tensor& tensor, const Tensor& with_memory) {
   // set_data() does not cross devices from meta; what it would do is right.
-  const Tensor real = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(device));
-  tensor.unsafeGetTensorImpl()->shallow_copy_from(real.getIntrusivePtr());
+  tensor.unsafeGetTensorImpl()->shallow_copy_from(with_memory.getIntrusivePtr());
 }
 
 void place(const Tensor& target, const Tensor& value) {

@@ -25,6 +25,14 @@ at::Tensor on_cpu(const at::Tensor& tensor);
 /// as they are.
 void give_memory(const at::Tensor& tensor, c10::Device device);
 
+/// Whether this rank's part of a tensor is on the meta device.
+bool has_no_memory(const at::Tensor& tensor);
+/// A tensor like one on the meta device, with memory on the CPU and without values; a DTensor's mesh is one of the CPU
+/// then. Undefined for ShardedTensors and LocalShardsWrappers.
+at::Tensor with_memory(const at::Tensor& tensor);
+/// Lets every handle to `tensor`, which is on the meta device, see that memory.
+void take_memory(const at::Tensor& tensor, const at::Tensor& with_memory);
+
 /// Copies a value into `target`, which has the same size. Communicates where the value is distributed, in another way.
 void place(const at::Tensor& target, const at::Tensor& value);
 

@@ -171,7 +171,8 @@ StateDict from_numbers(const char* operation, const StateDict& state, const Para
       const std::string& name = names_of(operation, names, groups[i].params()[k]).front();
       params.emplace_back(name);
       const int64_t* number = numbers[k].integer();
-      const StateValue* value = number != nullptr ? numbered(state.at(kState), *number) : nullptr;
+      const StateValue* value =
+          number != nullptr && state.contains(kState) ? numbered(state.at(kState), *number) : nullptr;
       if (value != nullptr && !value->is_none()) by_name[name] = *value;
     }
     group[kParams] = std::move(params);
@@ -219,12 +220,9 @@ StateDict flattened(const StateDict& by_names) {
 StateDict by_names(const char* operation, const StateDict& state, const ParameterNames& names,
                    const Optimizers& optimizers) {
   if (!state.contains(kState) && !state.contains(kGroups)) return from_flat(operation, state, names, optimizers);
-  if (has_numbers(operation, state)) {
-    if (!state.contains(kState)) refuse(operation, "the state has no states", kState, "missing");
-    return from_numbers(operation, state, names, optimizers);
-  }
+  // The states may be missing: a dict of nothing does not survive PyTorch's files.
+  if (has_numbers(operation, state)) return from_numbers(operation, state, names, optimizers);
   StateDict result = state;
-  // A dict of nothing does not survive PyTorch's files.
   if (!state.contains(kState)) result[kState] = StateDict();
   if (result.at(kState).dict() == nullptr) {
     refuse(operation, "the states are no dict", kState, result.at(kState).kind());

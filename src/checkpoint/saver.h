@@ -8,11 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/base_blocks.h"
-#include "checkpoint/file_stream.h"
+#include "checkpoint/save_report.h"
 #include "checkpoint/saved_state.h"
-#include "format/archive.h"
 #include "sherd/checkpoint.h"
+#include "stored/base_blocks.h"
 
 namespace sherd::detail {
 
@@ -32,50 +31,30 @@ class Saver {
   CheckpointProgress progress() const { return {done_.load(), total_.load()}; }
 
  private:
-  // A chunk that this rank writes.
-  struct Item {
-    size_t leaf;
-    format::TensorItem item;
-    at::Tensor data;
-  };
-  // An object that it writes, as torch.save's bytes.
-  struct ObjectItem {
-    size_t leaf;
-    std::string bytes;
-  };
-  // What a rank tells of its file.
-  struct Report {
-    format::ManifestFile file;              // no name: it wrote none
-    std::vector<std::string> stored_files;  // for its places
-    int64_t bytes = 0;
-    int64_t bytes_in_base = 0;
-    struct Object {
-      uint64_t leaf;
-      int64_t offset;
-      int64_t length;
-    };
-    std::vector<Object> objects;
-  };
-
   std::string open_draft();
+  void check_options() const;
+  bool is_one_file() const;
   void collect(const std::vector<SavedLeaf>& leaves);
-  Report write_data();
-  void write_metadata(const std::vector<Report>& reports);
-  format::Metadata metadata(const std::vector<Report>& reports) const;
-  static std::string encode(const Report& report);
-  static Report decode(const std::string& bytes);
-  std::string file_of(int32_t place) const;
+  SaveReport write_data();
+  void check_files(const std::vector<SaveReport>& reports) const;
+  void commit(const std::vector<SaveReport>& reports);
+  void commit_distcp(const std::vector<SaveReport>& reports);
+  static std::vector<std::vector<format::PathPart>> all_dicts(const std::vector<SaveReport>& reports);
+  int64_t make_one_file();
 
   Group group_;
-  std::string path_;
+  std::string target_;  // what the caller asked for
   SaveOptions options_;
+  CheckpointFormat format_;
+  std::string path_;  // the folder that is written: another one where the target is one file
   std::shared_ptr<Storage> storage_;
   std::string id_;
   std::unique_ptr<Draft> draft_;
-  std::unique_ptr<BaseBlocks> base_;
+  std::unique_ptr<stored::BaseBlocks> base_;
   std::shared_ptr<const AgreedState> state_;
-  std::vector<Item> items_;
-  std::vector<ObjectItem> objects_;
+  std::vector<ItemToSave> items_;
+  std::vector<ObjectToSave> objects_;
+  std::vector<std::vector<format::PathPart>> dicts_;  // of this rank's state, that its paths would make lists of
   std::atomic<int64_t> done_{0};
   std::atomic<int64_t> total_{0};
 };

@@ -129,7 +129,9 @@ void add_parts(HeldChunks& chunks, DTensorMeta& meta) {
     for (size_t d = 0; d < box.offset.size(); ++d) {
       inside.offset[d] = holder_of(layout, static_cast<int64_t>(d), box.offset[d]).local_row;
     }
-    chunks.add(box, detail::part_of(local.detach(), inside));
+    // Most tensors have one box on a rank: all of what it holds.
+    const bool whole = inside.size == local.sizes();
+    chunks.add(box, whole ? local : detail::part_of(local.detach(), inside));
   }
 }
 

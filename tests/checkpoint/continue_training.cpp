@@ -9,7 +9,7 @@
 
 #include <cstdlib>
 
-#include "handed_over.h"
+#include "sherd/checkpoint.h"
 #include "sherd/model_state.h"
 
 namespace {
@@ -47,15 +47,16 @@ void train(nn::Sequential& model, optim::Optimizer& optimizer, int steps) {
 void run(const std::string& name, int steps, const std::string& from, const std::string& to) {
   nn::Sequential model(nn::BatchNorm1d(4), nn::Linear(4, 8), nn::Tanh(), nn::Linear(8, 2));
   const auto optimizer = make_optimizer(name, model);
-  const sherd::StateDict before = sherd::test::read_state(from);
+  const sherd::StateDict before = sherd::load_state_dict(from);
   const sherd::StateDict& state = *before.at("optim").dict();
   sherd::set_model_state_dict(*model, *before.at("model").dict());
   // Before its first step a Python optimizer says nothing of parameters.
-  const bool begins = state.contains("state") && state.at("state").dict()->empty();
+  const bool begins = state.contains("param_groups") && !state.contains("state");
   sherd::set_optimizer_state_dict(*model, *optimizer, state, {.strict = !begins});
   train(model, *optimizer, steps);
-  sherd::test::write_state(to, {{"model", sherd::get_model_state_dict(*model)},
-                                {"optim", sherd::get_optimizer_state_dict(*model, *optimizer)}});
+  sherd::save(
+      {{"model", sherd::get_model_state_dict(*model)}, {"optim", sherd::get_optimizer_state_dict(*model, *optimizer)}},
+      to);
 }
 
 }  // namespace

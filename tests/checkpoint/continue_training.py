@@ -17,7 +17,9 @@ import warnings
 from typing import Any
 
 import torch
+import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, set_optimizer_state_dict
+from torch.distributed.checkpoint.state_dict_loader import _load_state_dict_from_keys
 
 PROGRAM = sys.argv.pop(1)
 TOLERANCE = 1e-12
@@ -72,18 +74,18 @@ def state_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer, form: str
         optim = get_optimizer_state_dict(
             model, optimizer, options=StateDictOptions(flatten_optimizer_state_dict=form == "flat")
         )
-    return {"model": dict(model.state_dict()), "optim": optim}
+    return {"model": model.state_dict(), "optim": optim}
 
 
 def run_cpp(steps: int, cases: list[Case], states: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The states that `states` become after some steps in C++."""
+    """The states that `states` become after some steps in C++; PyTorch writes and reads the checkpoints."""
     with tempfile.TemporaryDirectory() as folder:
         command: list[str] = [PROGRAM]
         for i, (case, state) in enumerate(zip(cases, states)):
-            torch.save(state, f"{folder}/{i}-before.pt")
-            command += [case[0], str(steps), f"{folder}/{i}-before.pt", f"{folder}/{i}-after.pt"]
+            dcp.save(state, checkpoint_id=f"{folder}/{i}-before", no_dist=True)
+            command += [case[0], str(steps), f"{folder}/{i}-before", f"{folder}/{i}-after"]
         subprocess.run(command, check=True, timeout=300)
-        return [torch.load(f"{folder}/{i}-after.pt", weights_only=False) for i in range(len(states))]
+        return [_load_state_dict_from_keys(checkpoint_id=f"{folder}/{i}-after") for i in range(len(states))]
 
 
 def with_numbers(optim: dict[str, Any], model: torch.nn.Module) -> dict[str, Any]:

@@ -46,9 +46,9 @@ TEST_F(CheckpointErrorsTest, NothingThere) {
   StateDict state = small_state();
   EXPECT_EQ(text([&] { load(state, path()); }), R"(load: there is no checkpoint at this path
   path: DIR/ck
-  looked for: .metadata, __0.metadata
+  looked for: .metadata, __0.metadata, *.safetensors, or a file of torch.save or safetensors
   found: nothing
-  help: the folder that was given to save)");
+  help: the path that was given to save)");
 }
 
 TEST_F(CheckpointErrorsTest, KeysThatTheCheckpointLacks) {
@@ -118,6 +118,31 @@ TEST_F(CheckpointErrorsTest, ABitThatFlipped) {
                         fs::file_size(file)));
   EXPECT_NE(what.find("  reading: tensor w\n"), std::string::npos) << what;
   load(state, path(), {.verify = false});
+}
+
+// One rank reads what both want; the other one finds the damage, too.
+TEST_F(CheckpointErrorsTest, ABitThatFlippedInWhatTwoRanksWant) {
+  constexpr int64_t kSide = 4096;
+  constexpr int64_t kWhere = int64_t{40} << 20;
+  std::vector<std::string> texts(2);
+  spawn(2, [&](World& world) {
+    const auto mesh = init_device_mesh("cpu", {2});
+    const auto rank = static_cast<size_t>(world.rank());
+    save({{"w", ones({kSide, kSide}, mesh, {Replicate()})}}, path());
+    if (rank == 0) {
+      const fs::path first = fs::path(path()) / "__0_0.distcp";
+      const fs::path file = fs::exists(first) ? first : fs::path(path()) / "__1_0.distcp";
+      std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+      stream.seekp(kWhere);
+      stream.put('!');
+    }
+    barrier(world.group());
+    StateDict state{{"w", ones({kSide, kSide}, mesh, {Replicate()})}};
+    texts[rank] = text([&] { load(state, path()); });
+  });
+  EXPECT_EQ(texts[0], texts[1]);
+  EXPECT_EQ(texts[0].substr(0, texts[0].find('\n')), "load: 2 of 2 ranks could not read the checkpoint");
+  EXPECT_NE(texts[0].find(fmt::format("bytes: {} to {}", kWhere, kWhere + (1 << 20))), std::string::npos) << texts[0];
 }
 
 TEST_F(CheckpointErrorsTest, WhatCannotBeSaved) {

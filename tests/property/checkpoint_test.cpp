@@ -231,6 +231,43 @@ TEST_F(CheckpointTest, InMemory) {
   });
 }
 
+// Blocks that several ranks want are read by one of them: together they read little more than there is.
+TEST_F(CheckpointTest, WhatSeveralRanksOfAHostWantIsReadOnce) {
+  constexpr int64_t kSide = 2048;
+  constexpr int kTensors = 3;
+  const auto whole = [](int number) { return torch::arange(kSide * kSide).view({kSide, kSide}) + number; };
+  const auto make = [&](const DeviceMesh& mesh, const std::vector<Placement>& placements, bool filled) {
+    StateDict state;
+    for (int i = 0; i < kTensors; ++i) {
+      const at::Tensor tensor = (filled ? whole(i) : torch::zeros({kSide, kSide})).to(torch::kFloat);
+      state["t" + std::to_string(i)] = distribute_tensor(tensor, mesh, placements, {.source = std::nullopt});
+      state["small" + std::to_string(i)] = torch::full({10}, filled ? i : -1);
+    }
+    return state;
+  };
+  spawn(4, [&](World& world) {
+    const auto mesh = init_device_mesh("cpu", {2, 2});
+    save(make(mesh, {Shard(0), Shard(0)}, true), path());
+    const std::vector<std::vector<Placement>> layouts = {{Shard(1), Shard(1)},
+                                                         {Replicate(), Replicate()},
+                                                         {Shard(0), Shard(1)},
+                                                         {Replicate(), Shard(0)},
+                                                         {Shard(0), Shard(0)}};
+    for (const auto& placements : layouts) {
+      StateDict loaded = make(mesh, placements, false);
+      const LoadResult result = load(loaded, path());
+      const at::Tensor read = torch::tensor({result.bytes});
+      all_reduce(world.group(), read).wait();
+      EXPECT_LT(read.item<int64_t>(), kTensors * kSide * kSide * 4 * 5 / 4) << to_string(placements[0]);
+      for (int i = 0; i < kTensors; ++i) {
+        const at::Tensor tensor = full_tensor(*loaded.at("t" + std::to_string(i)).tensor());
+        EXPECT_TRUE(tensor.equal(whole(i).to(torch::kFloat))) << i;
+        EXPECT_EQ(loaded.at("small" + std::to_string(i)).tensor()->sum().item<int64_t>(), 10 * i);
+      }
+    }
+  });
+}
+
 TEST_F(CheckpointTest, BetweenAGpuAndTheCpu) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
   const auto whole = torch::arange(60.).view({10, 6});

@@ -1,0 +1,18 @@
+#pragma once
+// Dicts that look like lists once a state is flattened.
+
+#include <vector>
+
+#include "format/dcp.h"
+#include "sherd/state_dict.h"
+
+namespace sherd::detail {
+
+/// The paths of dicts whose keys are the ints 0, 1, 2 ..., outer ones first. Not into Statefuls, whose state is asked
+/// for once alone.
+std::vector<std::vector<format::PathPart>> counted_dicts(const StateDict& state);
+
+/// Makes dicts of the lists at these paths.
+void restore_dicts(const std::vector<std::vector<format::PathPart>>& dicts, StateDict& state);
+
+}  // namespace sherd::detail
