@@ -16,6 +16,7 @@ endfunction()
 
 sherd_python_test(doctests)
 sherd_python_test(test_checkpoint)
+sherd_python_test(test_formats)
 sherd_python_test(test_package)
 sherd_python_test(test_processes)
 sherd_python_test(test_sharded)

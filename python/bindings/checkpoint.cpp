@@ -100,10 +100,22 @@ class FromState {
   py::function unpickle_;
 };
 
-SaveOptions save_options(const World& world, const std::optional<Group>& group, bool overwrite,
-                         const std::string& base) {
-  return {.group = group ? *group : world.group(), .overwrite = overwrite, .base = base};
-}
+/// In Python's words.
+struct SaveArguments {
+  std::optional<Group> group;
+  bool overwrite = true;
+  std::string base;
+  std::string format;
+  bool compress = false;
+
+  SaveOptions options(const World& world) const {
+    return {.group = group ? *group : world.group(),
+            .overwrite = overwrite,
+            .base = base,
+            .format = parse_checkpoint_format(format),
+            .compress = compress};
+  }
+};
 
 }  // namespace
 
@@ -112,6 +124,11 @@ void bind_checkpoint(py::module_& module) {
       .def_readonly("bytes", &SaveResult::bytes)
       .def_readonly("bytes_of_rank", &SaveResult::bytes_of_rank)
       .def_readonly("bytes_in_base", &SaveResult::bytes_in_base);
+  py::class_<SaveArguments>(module, "SaveArguments")
+      .def(py::init([](const std::optional<Group>& group, bool overwrite, const std::string& base,
+                       const std::string& format, bool compress) {
+        return SaveArguments{group, overwrite, base, format, compress};
+      }));
   py::class_<SaveFuture>(module, "SaveFuture")
       .def("wait", &SaveFuture::wait, ReleaseGil())
       .def("ready", &SaveFuture::ready)
@@ -123,20 +140,18 @@ void bind_checkpoint(py::module_& module) {
       .def_readonly("missing", &LoadResult::missing)
       .def_readonly("unexpected", &LoadResult::unexpected)
       .def_readonly("bytes", &LoadResult::bytes);
-  module.def("save",
-             [](const World& world, const py::dict& state, const std::string& path, const std::optional<Group>& group,
-                bool overwrite, const std::string& base, const py::function& pickle) {
-               const StateDict converted = ToState(pickle).dict(state);
-               const py::gil_scoped_release others_run;
-               return save(converted, path, save_options(world, group, overwrite, base));
-             });
-  module.def("save_async",
-             [](const World& world, const py::dict& state, const std::string& path, const std::optional<Group>& group,
-                bool overwrite, const std::string& base, const py::function& pickle) {
-               const StateDict converted = ToState(pickle).dict(state);
-               const py::gil_scoped_release others_run;
-               return save_async(converted, path, save_options(world, group, overwrite, base));
-             });
+  module.def("save", [](const World& world, const py::dict& state, const std::string& path,
+                        const SaveArguments& arguments, const py::function& pickle) {
+    const StateDict converted = ToState(pickle).dict(state);
+    const py::gil_scoped_release others_run;
+    return save(converted, path, arguments.options(world));
+  });
+  module.def("save_async", [](const World& world, const py::dict& state, const std::string& path,
+                              const SaveArguments& arguments, const py::function& pickle) {
+    const StateDict converted = ToState(pickle).dict(state);
+    const py::gil_scoped_release others_run;
+    return save_async(converted, path, arguments.options(world));
+  });
   module.def(
       "load", [](const World& world, const py::dict& state, const std::string& path, const std::optional<Group>& group,
                  bool strict, bool verify, const py::function& pickle, const py::function& unpickle) {

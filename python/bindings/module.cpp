@@ -71,6 +71,7 @@ PYBIND11_MODULE(_C, module) {
   bind_random(module);
   bind_rpc(module);
   bind_checkpoint(module);
+  bind_checkpoint_files(module);
   bind_explain(module);
   bind_local_shards(module);
   bind_sharded(module);

@@ -20,6 +20,7 @@ from ._C import (
     Box,
     CollectiveCall,
     CommRecorder,
+    DamagedCheckpoint,
     DeviceMesh,
     ExplicitRedistribution,
     Explanation,
@@ -57,6 +58,7 @@ from ._arguments import Placement
 from ._build import TORCH_VERSION as torch_version
 from ._build import VERSION as __version__
 from ._checkpoint import OpaqueObject, load, load_state_dict, save, save_async
+from ._checkpoint_files import diff_checkpoints, inspect_checkpoint, rewrite_checkpoint, verify_checkpoint
 from ._explain import explain
 from ._local_shards import (
     LocalShardsWrapper,
@@ -124,6 +126,7 @@ __all__ = [
     "Box",
     "CollectiveCall",
     "CommRecorder",
+    "DamagedCheckpoint",
     "DeviceMesh",
     "Explanation",
     "ExplicitRedistribution",
@@ -156,6 +159,7 @@ __all__ = [
     "current_generator",
     "current_mesh",
     "device_mesh",
+    "diff_checkpoints",
     "distribute_module",
     "distribute_parameter_",
     "distribute_tensor",
@@ -173,6 +177,7 @@ __all__ = [
     "init",
     "init_device_mesh",
     "init_rpc",
+    "inspect_checkpoint",
     "is_dtensor",
     "is_empty_shard",
     "is_local_shards",
@@ -200,6 +205,7 @@ __all__ = [
     "redistribution_text",
     "reduce_scatter",
     "register_rule",
+    "rewrite_checkpoint",
     "rpc_names",
     "rules_of",
     "save",
@@ -216,6 +222,7 @@ __all__ = [
     "to_local",
     "to_torch",
     "torch_version",
+    "verify_checkpoint",
     "visualize",
     "zeros",
 ]

@@ -36,11 +36,17 @@ def save(
     group: _C.Group | None = None,
     overwrite: bool = True,
     base: str | os.PathLike[str] = "",
+    format: str = "automatic",
+    compress: bool = False,
 ) -> _C.SaveResult:
     """Writes one checkpoint together with the other ranks: nested dicts and lists of tensors (plain, DTensors, ShardedTensors,
     LocalShardsWrappers), numbers, texts and other values, and objects that have `state_dict` and `load_state_dict`.
     `torch.distributed.checkpoint.load` reads it. With `base`, blocks that another checkpoint has are not written again; such a
-    one needs its base, and only sherd reads it.
+    one needs its base, and only sherd reads it. `compress` is PyTorch's ZStandard extension, which `load` of PyTorch undoes.
+
+    `format` is "dcp", a folder that `torch.distributed.checkpoint` reads; "safetensors"; "torch.save"; or "automatic": by the path,
+    one file where it ends in `.safetensors`, `.pt`, `.pth` or `.bin`, else "dcp". A folder of safetensors has files for each rank,
+    as `HuggingFaceStorageReader` reads them; what is no tensor is in their metadata as JSON.
 
     >>> import tempfile, torch, sherd
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -50,7 +56,8 @@ def save(
     >>> state
     {'w': tensor([0., 1., 2., 3.]), 'step': 7}
     """
-    return _C.save(init(), _states_of(state_dict), os.fspath(path), group, overwrite, os.fspath(base), _pickled)
+    arguments = _C.SaveArguments(group, overwrite, os.fspath(base), format, compress)
+    return _C.save(init(), _states_of(state_dict), os.fspath(path), arguments, _pickled)
 
 
 def save_async(
@@ -60,11 +67,14 @@ def save_async(
     group: _C.Group | None = None,
     overwrite: bool = True,
     base: str | os.PathLike[str] = "",
+    format: str = "automatic",
+    compress: bool = False,
 ) -> _C.SaveFuture:
     """The same in the background. Returns when a copy of the state is made; `wait()` of what it returns tells how it ended, or the
     next call does. Where the last one is not over, waits for it first.
     """
-    return _C.save_async(init(), _states_of(state_dict), os.fspath(path), group, overwrite, os.fspath(base), _pickled)
+    arguments = _C.SaveArguments(group, overwrite, os.fspath(base), format, compress)
+    return _C.save_async(init(), _states_of(state_dict), os.fspath(path), arguments, _pickled)
 
 
 def load(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import shutil
 import subprocess
@@ -227,6 +228,46 @@ class CheckpointTest(unittest.TestCase):
         for child in children:
             _, errors = child.communicate(timeout=120)
             self.assertEqual(child.returncode, 0, errors)
+
+    def test_places_beyond_two_gigabytes(self) -> None:
+        """Items moved to where only 64 bits reach, in a file with a hole."""
+        state = {"w": numbers((300, 7)), "step": 7}
+        dcp.save(state, checkpoint_id=self.path, no_dist=True)
+        file = Path(self.path, "__0_0.distcp")
+        metadata = pickle.loads(Path(self.path, ".metadata").read_bytes())
+        with open(file, "r+b") as stream:
+            for number, info in enumerate(metadata.storage_data.values()):
+                stream.seek(info.offset)
+                item = stream.read(info.length)
+                info.offset = (5 << 30) + (number << 20) + 3
+                stream.seek(info.offset)
+                stream.write(item)
+        Path(self.path, ".metadata").write_bytes(pickle.dumps(metadata))
+        loaded = emptied(state)
+        sherd.load(loaded, self.path)
+        self.assertTrue(same(state, loaded))
+
+    def test_a_file_that_is_missing_and_an_item_that_stands_twice(self) -> None:
+        state = {"w": numbers((4, 4))}
+        dcp.save(state, checkpoint_id=self.path, no_dist=True)
+        file = Path(self.path, "__0_0.distcp")
+        data = file.read_bytes()
+        file.unlink()
+        with self.assertRaises(RuntimeError) as caught:
+            sherd.load(emptied(state), self.path)
+        self.assertIn(f"load: a file of the checkpoint is missing\n  file: {file}", str(caught.exception))
+        file.write_bytes(data[:-30])
+        with self.assertRaises(RuntimeError) as caught:
+            sherd.load(emptied(state), self.path)
+        self.assertIn("load: a file ends too early", str(caught.exception))
+        file.write_bytes(data)
+        metadata = pickle.loads(Path(self.path, ".metadata").read_bytes())
+        chunks = metadata.state_dict_metadata["w"].chunks
+        chunks.append(chunks[0])
+        Path(self.path, ".metadata").write_bytes(pickle.dumps(metadata))
+        with self.assertRaises(ValueError) as caught:
+            sherd.load(emptied(state), self.path)
+        self.assertIn("w: load: the checkpoint has two chunks that overlap in the part [0:4, 0:4]", str(caught.exception))
 
     def test_objects_that_are_not_known(self) -> None:
         state = {"when": __import__("datetime").timedelta(seconds=5), "w": numbers((2,))}
