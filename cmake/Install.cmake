@@ -7,6 +7,13 @@ include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/sherd)
 
 install(TARGETS sherd_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(NOT SKBUILD)  # a wheel is no place where shells and man look
+  set(generated ${PROJECT_BINARY_DIR}/share)
+  install(FILES ${generated}/sherd.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(FILES ${generated}/sherd.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME sherd)
+  install(FILES ${generated}/_sherd DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  install(FILES ${generated}/sherd.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+endif()
 install(TARGETS sherd_core EXPORT sherdCoreTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT sherdCoreTargets NAMESPACE sherd:: DESTINATION ${package_folder})
 if(SHERD_TORCH_ROOMS)

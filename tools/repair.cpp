@@ -1,0 +1,28 @@
+// sherd repair: what can be saved from a damaged checkpoint.
+
+#include "rewriting.h"
+
+namespace sherd::tools {
+namespace {
+
+constexpr const char* kExamples =
+    "  sherd repair runs/gpt/step-4000 runs/gpt/step-4000-repaired\n"
+    "  sherd repair broken.pt whole.pt --json\n";
+
+}  // namespace
+
+int repair(const Verb& verb, const Arguments& arguments) {
+  Rewriting rewriting;
+  rewriting.from.resize(1);
+  CLI::App parser(verb.summary);
+  make_parser(parser, verb, kExamples);
+  parser.add_option("from", rewriting.from.front(), "a checkpoint of any format")
+      ->required()
+      ->type_name(kCheckpointWord);
+  parser.add_option("to", rewriting.to, "a folder, or a file .safetensors or .pt")->required()->type_name(kPathWord);
+  add_target_options(parser, rewriting);
+  if (const auto code = parse(parser, verb, arguments)) return *code;
+  return rewrite(verb, rewriting, {.skip_damaged = true});
+}
+
+}  // namespace sherd::tools
