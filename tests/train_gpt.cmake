@@ -16,3 +16,6 @@ endfunction()
 sherd_demo_test(demo examples)
 sherd_demo_test(demo_eight_ranks examples --ranks 8 --mesh "[dp=2, tp=4]")
 sherd_demo_test(demo_processes multiprocess --processes --ranks 2)
+
+sherd_test(data_parallel_test LABEL property LINK sherd SOURCES property/data_parallel_test.cpp)
+target_link_libraries(data_parallel_test PRIVATE train_gpt)

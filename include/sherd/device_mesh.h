@@ -71,6 +71,7 @@ class DeviceMesh {
   DeviceMesh unflatten(int64_t axis, std::vector<MeshAxis> into) const;
   /// The mesh that this one was sliced from, or itself.
   DeviceMesh root() const;
+  bool same_root(const DeviceMesh& other) const { return root_ == other.root_; }
 
   bool operator==(const DeviceMesh& other) const { return state_ == other.state_; }
   const detail::DeviceMeshState* identity() const { return state_.get(); }

@@ -47,22 +47,36 @@ at::Tensor redistribute(const at::Tensor& tensor, const DeviceMesh& mesh, Placem
 std::vector<at::Tensor> redistribute(const std::vector<at::Tensor>& tensors, const std::vector<Placements>& placements,
                                      const RedistributeOptions& options = {});
 
-/// A tensor on its way. The rank computes meanwhile; what it moves in the meantime goes by other groups.
-class PendingTensor {
+/// Tensors on their way. The rank computes meanwhile; what it moves in the meantime goes by other groups.
+class PendingTensors {
  public:
   struct State;
-  explicit PendingTensor(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  /// The tensor, once it is there; on a GPU when the current stream waits for it. Throws what went wrong on the way.
-  at::Tensor wait();
+  explicit PendingTensors(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  /// The tensors, once they are there; on a GPU when the current stream waits for them. Throws what went wrong on the
+  /// way.
+  std::vector<at::Tensor> wait();
 
  private:
   std::shared_ptr<State> state_;
+};
+
+/// One tensor on its way.
+class PendingTensor {
+ public:
+  explicit PendingTensor(PendingTensors pending) : pending_(std::move(pending)) {}
+  at::Tensor wait() { return pending_.wait().front(); }
+
+ private:
+  PendingTensors pending_;
 };
 
 /// redistribute in the background. Every rank starts these in the same order. The tensor must not be written before
 /// wait() returns. Differentiable.
 PendingTensor redistribute_async(const at::Tensor& tensor, Placements placements,
                                  const RedistributeOptions& options = {});
+/// Several tensors of one mesh at once: those that move alike share their messages.
+PendingTensors redistribute_async(const std::vector<at::Tensor>& tensors, const std::vector<Placements>& placements,
+                                  const RedistributeOptions& options = {});
 
 /// Boxes of a DTensor, each rank those it asks for, none or several: they may overlap between ranks. Every rank of the
 /// tensor's mesh calls it.

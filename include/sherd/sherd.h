@@ -8,6 +8,7 @@
 #include "sherd/checkpointable.h"
 #include "sherd/collectives.h"
 #include "sherd/costs.h"
+#include "sherd/data_parallel.h"
 #include "sherd/device_mesh.h"
 #include "sherd/dtensor.h"
 #include "sherd/error.h"

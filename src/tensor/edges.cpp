@@ -53,15 +53,19 @@ Tensor as_dtensor(const Tensor& grad, const SpecPtr& spec) {
   return wrap(spec_for(spec->mesh, whole, spec->sizes, grad), grad.detach());
 }
 
+// A gradient on the mesh of a leaf, or of whatever it belongs to: it may come from a larger slice of the same mesh.
+Tensor brought_to(const Tensor& grad, const SpecPtr& spec, const Placements& to,
+                  const RedistributeOptions& options = {}) {
+  if (meta_of(grad)->spec->mesh == spec->mesh) return redistribute_edge(grad, to, options);
+  return redistribute_edge(grad, spec->mesh, to, options);
+}
+
 // The gradient of a tensor that was moved goes back to where the tensor was.
 Tensor brought_back(const Tensor& grad, const Kept& before) {
   if (!grad.defined()) return grad;
   const Tensor there = as_dtensor(grad, before.spec);
   if (before.spec->boxes) return to_boxes_edge(there, before.spec);
-  if (meta_of(there)->spec->mesh == before.spec->mesh) {
-    return redistribute_edge(there, before.placements, before.options);
-  }
-  return redistribute_edge(there, before.spec->mesh, before.placements, before.options);
+  return brought_to(there, before.spec, before.placements, before.options);
 }
 
 // A tensor that was made of another one by moving it, below autograd.
@@ -110,7 +114,7 @@ struct FromLocal : Function<FromLocal> {
     const Kept& before = kept(context);
     const Tensor given = as_dtensor(grads[0], before.spec);
     const Tensor grad =
-        before.spec->boxes ? to_boxes_edge(given, before.spec) : redistribute_edge(given, before.placements);
+        before.spec->boxes ? to_boxes_edge(given, before.spec) : brought_to(given, before.spec, before.placements);
     return {to_local_edge(grad, grad_placements_for(before.placements)), Tensor(), Tensor()};
   }
 };
@@ -162,6 +166,10 @@ Tensor from_local_edge(const Tensor& local, const SpecPtr& spec, const Placement
   return FromLocal::apply(local, spec, grad_placements);
 }
 
+Tensor gradient_for(const Tensor& grad, const SpecPtr& spec, const Placements& to) {
+  return brought_to(as_dtensor(grad, spec), spec, to);
+}
+
 void hook_leaf(const Tensor& tensor) {
   if (tensor.unsafeGetTensorImpl()->autograd_meta() == nullptr || !tensor.requires_grad()) return;
   meta_of(tensor)->leaf_is_settled = true;
@@ -171,7 +179,7 @@ void hook_leaf(const Tensor& tensor) {
   tensor.register_hook([spec](const Tensor& grad) {
     if (!grad.defined()) return grad;
     if (spec->boxes) return to_boxes_edge(grad, spec);
-    return redistribute_edge(as_dtensor(grad, spec), grad_placements_for(spec->placements));
+    return gradient_for(grad, spec, grad_placements_for(spec->placements));
   });
 }
 

@@ -33,6 +33,9 @@ at::Tensor to_local_edge(const at::Tensor& tensor, const Placements& grad_placem
 /// A DTensor, or a plain tensor that every rank has, in the boxes of `spec`; the gradient goes back.
 at::Tensor to_boxes_edge(const at::Tensor& tensor, const SpecPtr& spec);
 
+/// A gradient, which may be plain or on a larger slice of the mesh, on the mesh of `spec` with placements `to`.
+at::Tensor gradient_for(const at::Tensor& grad, const SpecPtr& spec, const Placements& to);
+
 /// What a gradient's placements are by default: Partial becomes Replicate.
 Placements grad_placements_for(Placements placements);
 

@@ -99,6 +99,9 @@ class Execution {
     Tensor local = meta != nullptr ? current_local(*meta) : tensor;
     std::optional<c10::InferenceMode> ordinary;  // as what is viewed
     if (info_.is_view && c10::InferenceMode::is_enabled() && !tensor.is_inference()) ordinary.emplace(false);
+    if (how.moves && meta != nullptr && meta->gathered) {
+      if (Tensor whole = meta->gathered->take(*meta, how); whole.defined()) return whole;
+    }
     if (how.moves) {
       const bool contiguous = local.is_contiguous();
       local = move(how.move, local, *plan_.mesh, how.shape, how.from);
@@ -158,6 +161,7 @@ class Execution {
   // Results of a view share memory with the tensor; where that was moved they remember the way back.
   void remember_view(const DTensorMeta& meta, const InputPlan& how, const Tensor& local) {
     origin_ = meta.origin;
+    gathered_ = meta.gathered;
     viewed_numel_ = meta.is_cut ? std::numeric_limits<int64_t>::max() : numel(meta.spec->sizes);
     if (!how.moves && local.is_alias_of(meta.local)) return;
     origin_ = c10::make_intrusive<ViewOrigin>(meta.local, local, meta.origin, *plan_.mesh, how.shape, how.from, how.to);
@@ -290,6 +294,7 @@ class Execution {
     Tensor result = wrap(checked != nullptr ? *checked : find_spec(info_, plan_, local, i, k), local);
     if (info_.is_view) {
       meta_of(result)->is_cut = result.numel() < viewed_numel_;
+      meta_of(result)->gathered = gathered_;
       if (origin_ && local.is_alias_of(origin_->moved)) meta_of(result)->origin = origin_;
     }
     return result;
@@ -333,6 +338,7 @@ class Execution {
   const size_t base_;
   c10::SmallVector<Original, 1> originals_;
   ViewOriginPtr origin_;      // of the results of a view
+  GatheringPtr gathered_;     // of what a view is a view of
   int64_t viewed_numel_ = 0;  // of what a view is a view of
 };
 

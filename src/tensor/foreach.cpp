@@ -2,6 +2,7 @@
 
 #include "comm/errors.h"
 #include "tensor/dispatch.h"
+#include "tensor/joint_mesh.h"
 #include "tensor/meta.h"
 #include "tensor/move.h"
 
@@ -39,6 +40,9 @@ Tensor local_at(const Tensor& tensor, const Target& target) {
   const Placements whole(target.placements.size(), Replicate());
   const Placements& to = scalar ? whole : target.placements;
   if (meta == nullptr) return move(tensor, target.spec->mesh, tensor.sizes().vec(), whole, to);
+  if (!(meta->spec->mesh == target.spec->mesh)) {
+    return local_at(brought_to_mesh("foreach", tensor, target.spec->mesh), target);
+  }
   return move(current_local(*meta), meta->spec->mesh, meta->spec->sizes, meta->spec->placements, to);
 }
 

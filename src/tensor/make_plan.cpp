@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "comm/call.h"
 #include "comm/errors.h"
 #include "plan/propagate.h"
@@ -131,7 +133,11 @@ class PlanMaker {
         input.element_size = static_cast<int64_t>(operand.tensor.element_size());
         if (operand.meta != nullptr) input.placements = operand.meta->spec->placements;
       }
+      held_.push_back(input.placements);
       inputs_.push_back(std::move(input));
+    }
+    for (size_t i = 0; i < operands_.size(); ++i) {
+      if (used_whole(i)) bring_together(i);
     }
     results_ = infer_results(op_, info_, stack_);
     const auto rule = as_c10_errors([&] { return rule_for(info_, call_, results_); });
@@ -178,6 +184,27 @@ class PlanMaker {
       if (!stack_[i].isDevice()) continue;
       const c10::Device asked = stack_[i].toDevice();
       if (asked.type() != mesh_.device_type() && !asked.is_meta()) refuse_device(info_, mesh_, asked);
+    }
+  }
+
+  // A parameter that is to be gathered on use is used where it meets something else than its like: a gradient or a
+  // state that lies as it does, or another parameter.
+  bool used_whole(size_t i) const {
+    const DTensorMeta* meta = operands_[i].meta;
+    if (meta == nullptr || meta->spec->gathers == 0 || info_.arguments[operands_[i].argument].written) return false;
+    return std::any_of(operands_.begin(), operands_.end(), [&](const Operand& other) {
+      if (!other.tensor.defined() || other.tensor.dim() == 0) return false;
+      if (other.meta == nullptr) return true;
+      const Spec& spec = *other.meta->spec;
+      return spec.gathers == 0 &&
+             !(info_.is_pointwise && spec.sizes == meta->spec->sizes && spec.placements == meta->spec->placements);
+    });
+  }
+
+  // Placements are chosen as if it were whole along those axes.
+  void bring_together(size_t i) {
+    for (size_t axis = 0; axis < inputs_[i].placements.size(); ++axis) {
+      if ((operands_[i].meta->spec->gathers >> axis & 1) != 0) inputs_[i].placements[axis] = Replicate();
     }
   }
 
@@ -278,7 +305,7 @@ class PlanMaker {
 
   void add_input(size_t i, const Placements& to) {
     InputPlan input;
-    input.from = inputs_[i].placements;
+    input.from = held_[i];
     input.to = to;
     input.shape = inputs_[i].shape;
     input.moves = operands_[i].tensor.defined() && input.from != input.to;
@@ -347,10 +374,14 @@ class PlanMaker {
 
   // Specs that follow from the call alone, so that all ranks have the same, those with degenerate parts, too.
   void know_results() {
+    const DTensorMeta* viewed = info_.is_view ? operands_.front().meta : nullptr;
+    const uint64_t gathers = viewed != nullptr ? viewed->spec->gathers : 0;
+    for (OutputPlan& output : plan_->outputs) output.gathers = gathers;
     if (!results_) return;
     for (size_t i = 0; i < results_->size(); ++i) {
       if (i >= plan_->outputs.size()) plan_->outputs.push_back(plan_->outputs.back());
       OutputPlan& output = plan_->outputs[i];
+      output.gathers = gathers;
       output.known.clear();
       for (const Geometry& geometry : (*results_)[i]) {
         if (!geometry.defined) {
@@ -358,7 +389,8 @@ class PlanMaker {
           continue;
         }
         check_rule(geometry, output);
-        output.known.push_back(intern_spec(mesh_, output.placements, geometry.sizes, geometry.strides));
+        output.known.push_back(
+            intern_spec(mesh_, output.placements, geometry.sizes, geometry.strides, nullptr, gathers));
       }
     }
   }
@@ -406,6 +438,7 @@ class PlanMaker {
   DeviceMesh mesh_;
   OpCall call_;
   std::vector<plan::InputTensor> inputs_;
+  std::vector<Placements> held_;                               // where the inputs are
   std::optional<std::vector<std::vector<Geometry>>> results_;  // as they are known from the call alone
   std::unique_ptr<OpPlan> plan_;
 };

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
 
+#include "tensor/gathering.h"
 #include "tensor/pool.h"
 #include "tensor/spec.h"
 #include "tensor/view_origin.h"
@@ -27,6 +28,7 @@ struct DTensorMeta final : TensorMeta, Pooled<DTensorMeta> {
   SpecPtr spec;
   at::Tensor local;
   ViewOriginPtr origin = {};  // of a view whose data had to be moved
+  GatheringPtr gathered = {};  // of a parameter that is brought together for use, and of its views
   bool is_cut = false;        // a view of some elements only: where they stand in the whole's memory is not known
   // Whether this is a leaf with a gradient is known: if so, a hook brings its gradient to its placements before it is
   // accumulated.
@@ -36,6 +38,7 @@ struct DTensorMeta final : TensorMeta, Pooled<DTensorMeta> {
   c10::intrusive_ptr<BackendMeta> clone(const c10::intrusive_ptr<BackendMeta>&) const override {
     auto copy = c10::make_intrusive<DTensorMeta>(spec, local);
     copy->origin = origin;
+    copy->gathered = gathered;
     copy->is_cut = is_cut;
     return copy;
   }

@@ -7,6 +7,7 @@
 #include "tensor/call_key.h"
 #include "tensor/composite.h"
 #include "tensor/dispatch.h"
+#include "tensor/joint_mesh.h"
 #include "tensor/rewrites.h"
 
 namespace sherd::detail {
@@ -90,7 +91,7 @@ const OpInfo& OpKernel::info(const c10::OperatorHandle& op) {
   return *known;
 }
 
-void OpKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+void OpKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const OpInfo& what = info(op);
   if (what.is_foreach) {
     if (has_boxes(what, *stack)) return boxes_kernel(op, what, *stack);
@@ -102,6 +103,11 @@ void OpKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, St
   OpPlan* plan = cache.find(key);
   if (plan == nullptr) {
     if (has_boxes(what, *stack)) return boxes_kernel(op, what, *stack);
+    if (const auto mesh = meeting_mesh(what, *stack)) {
+      settle_leaves(what, *stack);
+      bring_to_mesh(what, *stack, *mesh);
+      return (*this)(op, keys, stack);
+    }
     // A call that was planned before was not rewritten then, and is not now.
     if (what.rewrite != nullptr || what.composite) settle_leaves(what, *stack);
     if (what.rewrite != nullptr) {

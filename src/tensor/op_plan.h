@@ -34,6 +34,7 @@ struct OutputPlan {
   SpecPtr spec = {};                // else: of the last result
   Dims local_sizes = {};            // of the last result: with the same, `spec` holds again
   bool checked = false;             // a local result was what the rule says
+  uint64_t gathers = 0;             // of the result's spec
 };
 
 struct SizeEdit {

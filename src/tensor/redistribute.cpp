@@ -17,6 +17,7 @@
 #include "tensor/checked.h"
 #include "tensor/edges.h"
 #include "tensor/held_boxes.h"
+#include "tensor/joint_mesh.h"
 #include "tensor/meta.h"
 #include "tensor/redistributed.h"
 #include "tensor/swap_parts.h"
@@ -89,28 +90,6 @@ Tensor redistribute(const Tensor& tensor, Placements placements, const Redistrib
   return detail::redistribute_edge(tensor, to, options);
 }
 
-std::vector<Tensor> redistribute(const std::vector<Tensor>& tensors, const std::vector<Placements>& placements,
-                                 const RedistributeOptions& options) {
-  check_options(options);
-  if (tensors.size() != placements.size()) {
-    detail::throw_value_error(ErrorText("redistribute", "there must be one placement list for each tensor")
-                                  .fact("tensors", std::to_string(tensors.size()))
-                                  .fact("placement lists", std::to_string(placements.size()))
-                                  .help("redistribute({a, b}, {{Shard(0)}, {Shard(1)}})"));
-  }
-  std::vector<Placements> to;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    to.push_back(target_of(tensors[i], placements[i]));
-    if (meta_of(tensors[i])->spec->mesh == meta_of(tensors[0])->spec->mesh) continue;
-    detail::throw_value_error(ErrorText("redistribute", "tensors that are moved together must be on one mesh")
-                                  .fact("tensor 0", to_string(tensors[0]))
-                                  .fact(fmt::format("tensor {}", i), to_string(tensors[i]))
-                                  .help("call redistribute once for each mesh"));
-  }
-  compare_where_asked(tensors, to);
-  return detail::redistribute_edges(tensors, to, options);
-}
-
 Tensor redistribute(const Tensor& tensor, const DeviceMesh& mesh, Placements placements,
                     const RedistributeOptions& options) {
   check_options(options);
@@ -128,63 +107,119 @@ Tensor redistribute(const Tensor& tensor, const DeviceMesh& mesh, Placements pla
                                   .help("tensor.to(device) on a mesh of that device first"));
   }
   // Those that have the tensor make sure that they mean the same target: with other targets they would wait for others.
-  if (spec->mesh.coordinate() && spec->mesh.size() > 1) {
+  // A slice is another one for other ranks; nobody leaves the mesh then.
+  const bool slices = detail::is_slice(mesh, spec->mesh) || detail::is_slice(spec->mesh, mesh);
+  if (spec->mesh.coordinate() && spec->mesh.size() > 1 && !slices) {
     compare_plans(mesh.world().group(spec->mesh.mesh().ranks()), plan_text(tensor, mesh, to));
   }
   return detail::redistribute_edge(tensor, mesh, to, options);
 }
 
-struct PendingTensor::State {
-  Tensor tensor;  // what is moved
+struct PendingTensors::State {
+  std::vector<Tensor> tensors;  // what is moved
   RedistributeOptions options;
-  Tensor moved;
+  std::vector<Tensor> moved;
   std::shared_ptr<detail::BackgroundTask> task;  // on the CPU
   detail::DeviceMark there;                      // on a GPU
   bool taken = false;
 };
 
-PendingTensor redistribute_async(const Tensor& tensor, Placements placements, const RedistributeOptions& options) {
-  check_options(options);
-  const Placements to = target_of(tensor, std::move(placements));
-  compare_where_asked({tensor}, {to});
-  auto state = std::make_shared<PendingTensor::State>();
-  state->tensor = tensor;
+namespace {
+
+// Starts a move whose tensors and targets were checked.
+PendingTensors start(const std::vector<Tensor>& tensors, const std::vector<Placements>& to,
+                     const RedistributeOptions& options) {
+  compare_where_asked(tensors, to);
+  auto state = std::make_shared<PendingTensors::State>();
+  if (tensors.empty()) return PendingTensors(std::move(state));
+  state->tensors = tensors;
   state->options = options;
-  const detail::HeldBoxesPtr boxes = meta_of(tensor)->spec->boxes;
-  if (boxes && boxes->mesh->coordinate()) boxes->check_copies("redistribute_async");  // the ranks talk in this thread
-  const DeviceMesh mesh = meta_of(tensor)->spec->mesh;
+  for (const Tensor& tensor : tensors) {
+    const detail::HeldBoxesPtr boxes = meta_of(tensor)->spec->boxes;
+    if (boxes && boxes->mesh->coordinate()) boxes->check_copies("redistribute_async");  // the ranks talk in this thread
+    detail::current_local(*meta_of(tensor));  // a view is brought up to date by this thread
+  }
+  const DeviceMesh mesh = meta_of(tensors.front())->spec->mesh;
   const auto move = [state, to] {
-    state->moved = detail::redistributed(state->tensor, to, state->options, /*background=*/true);
+    if (to.size() == 1) {
+      state->moved = {detail::redistributed(state->tensors[0], to[0], state->options, /*background=*/true)};
+    } else {
+      state->moved = detail::redistributed(state->tensors, to, state->options, /*background=*/true);
+    }
   };
-  const c10::Device device = meta_of(tensor)->local.device();
-  detail::current_local(*meta_of(tensor));  // a view is brought up to date by this thread
+  const c10::Device device = meta_of(tensors.front())->local.device();
   if (device.is_cpu()) {
     state->task = mesh.world().state()->background().start(move);
   } else {
     // Collectives on a GPU return at once: a stream of their own is enough.
     const c10::impl::VirtualGuardImpl guard(device.type());
-    const detail::DeviceMark given(meta_of(tensor)->local);
+    const detail::DeviceMark given(meta_of(tensors.front())->local);
     const c10::StreamGuard beside(guard.getStreamFromGlobalPool(device));
     given.wait();
     move();
-    state->there = detail::DeviceMark(meta_of(state->moved)->local);
+    state->there = detail::DeviceMark(meta_of(state->moved.front())->local);
   }
-  return PendingTensor(std::move(state));
+  return PendingTensors(std::move(state));
 }
 
-Tensor PendingTensor::wait() {
+// Where each tensor goes; throws where they cannot go together.
+std::vector<Placements> targets_of(const std::vector<Tensor>& tensors, const std::vector<Placements>& placements) {
+  if (tensors.size() != placements.size()) {
+    detail::throw_value_error(ErrorText("redistribute", "there must be one placement list for each tensor")
+                                  .fact("tensors", std::to_string(tensors.size()))
+                                  .fact("placement lists", std::to_string(placements.size()))
+                                  .help("redistribute({a, b}, {{Shard(0)}, {Shard(1)}})"));
+  }
+  std::vector<Placements> to;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    to.push_back(target_of(tensors[i], placements[i]));
+    if (meta_of(tensors[i])->spec->mesh == meta_of(tensors[0])->spec->mesh) continue;
+    detail::throw_value_error(ErrorText("redistribute", "tensors that are moved together must be on one mesh")
+                                  .fact("tensor 0", to_string(tensors[0]))
+                                  .fact(fmt::format("tensor {}", i), to_string(tensors[i]))
+                                  .help("call redistribute once for each mesh"));
+  }
+  return to;
+}
+
+}  // namespace
+
+std::vector<Tensor> redistribute(const std::vector<Tensor>& tensors, const std::vector<Placements>& placements,
+                                 const RedistributeOptions& options) {
+  check_options(options);
+  const std::vector<Placements> to = targets_of(tensors, placements);
+  compare_where_asked(tensors, to);
+  return detail::redistribute_edges(tensors, to, options);
+}
+
+PendingTensor redistribute_async(const Tensor& tensor, Placements placements, const RedistributeOptions& options) {
+  check_options(options);
+  return PendingTensor(start({tensor}, {target_of(tensor, std::move(placements))}, options));
+}
+
+PendingTensors redistribute_async(const std::vector<Tensor>& tensors, const std::vector<Placements>& placements,
+                                  const RedistributeOptions& options) {
+  check_options(options);
+  return start(tensors, targets_of(tensors, placements), options);
+}
+
+std::vector<Tensor> PendingTensors::wait() {
   if (state_->taken) return state_->moved;
   if (state_->task) {
     state_->task->wait();
   } else {
     state_->there.wait();
-    Tensor& local = meta_of(state_->moved)->local;
-    const c10::impl::VirtualGuardImpl guard(local.device().type());
-    if (local.numel() > 0) local.record_stream(guard.getStream(local.device()));
+    for (const Tensor& moved : state_->moved) {
+      const Tensor& local = meta_of(moved)->local;
+      const c10::impl::VirtualGuardImpl guard(local.device().type());
+      if (local.numel() > 0) local.record_stream(guard.getStream(local.device()));
+    }
   }
   state_->taken = true;
-  state_->moved = detail::moved_edge(state_->tensor, state_->moved, state_->options);
-  state_->tensor = Tensor();
+  for (size_t i = 0; i < state_->moved.size(); ++i) {
+    state_->moved[i] = detail::moved_edge(state_->tensors[i], state_->moved[i], state_->options);
+  }
+  state_->tensors.clear();
   return state_->moved;
 }
 

@@ -9,6 +9,7 @@
 #include "plan/relabel.h"
 #include "tensor/costs.h"
 #include "tensor/held_boxes.h"
+#include "tensor/joint_mesh.h"
 #include "tensor/meta.h"
 #include "tensor/move.h"
 #include "tensor/swap_parts.h"
@@ -87,7 +88,7 @@ const plan::Redistribution& plan_between(const SpecPtr& from, const SpecPtr& to,
 }
 
 std::vector<Tensor> redistributed(const std::vector<Tensor>& tensors, const std::vector<Placements>& to,
-                                  const RedistributeOptions& options) {
+                                  const RedistributeOptions& options, bool background) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   std::vector<Tensor> results(tensors.size());
   std::vector<SpecPtr> specs(tensors.size());
@@ -99,7 +100,7 @@ std::vector<Tensor> redistributed(const std::vector<Tensor>& tensors, const std:
     DTensorMeta* meta = meta_of(tensors[i]);
     const SpecPtr& from = meta->spec;
     if (from->boxes) {
-      results[i] = redistributed(tensors[i], to[i], options);
+      results[i] = redistributed(tensors[i], to[i], options, background);
       continue;
     }
     if (from->placements == to[i]) {
@@ -113,7 +114,7 @@ std::vector<Tensor> redistributed(const std::vector<Tensor>& tensors, const std:
   }
   if (moves.empty()) return results;
   const std::vector<Tensor> locals =
-      move_together(meta_of(tensors[moved[0]])->spec->mesh, moves, move_options(options));
+      move_together(meta_of(tensors[moved[0]])->spec->mesh, moves, move_options(options, background));
   for (size_t k = 0; k < moved.size(); ++k) {
     results[moved[k]] = wrap(specs[moved[k]], of_its_own(locals[k], moves[k].local));
   }
@@ -142,6 +143,12 @@ Tensor redistributed(const Tensor& tensor, const DeviceMesh& mesh, const Placeme
                      const RedistributeOptions& options) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const Spec& given = *meta_of(tensor)->spec;
+  if (!given.boxes && !options.relabel && is_slice(mesh, given.mesh)) {
+    return lowered(redistributed(tensor, lifted_placements(to, mesh, given.mesh), options), mesh);
+  }
+  if (!given.boxes && !options.relabel && is_slice(given.mesh, mesh)) {
+    return redistributed(lifted(tensor, mesh), to, options);
+  }
   const Tensor settled = given.has_partial ? redistributed(tensor, shared_out(given), options)
                          : given.boxes     ? redistributed(tensor, given.placements, options)
                                            : tensor;

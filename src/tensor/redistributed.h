@@ -19,7 +19,7 @@ const plan::Redistribution& plan_between(const SpecPtr& from, const SpecPtr& to,
 at::Tensor redistributed(const at::Tensor& tensor, const Placements& to, const RedistributeOptions& options = {},
                          bool background = false);
 std::vector<at::Tensor> redistributed(const std::vector<at::Tensor>& tensors, const std::vector<Placements>& to,
-                                      const RedistributeOptions& options);
+                                      const RedistributeOptions& options, bool background = false);
 at::Tensor redistributed(const at::Tensor& tensor, const DeviceMesh& mesh, const Placements& to,
                          const RedistributeOptions& options);
 

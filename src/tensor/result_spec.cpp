@@ -72,6 +72,9 @@ const SpecPtr& find_spec(const OpInfo& info, OpPlan& plan, const Tensor& local, 
   }
   check_rule(info, *plan.mesh, sizes, local, output);
   output.spec = spec_for(*plan.mesh, output.placements, sizes, local);
+  if (output.gathers != 0) {
+    output.spec = intern_spec(*plan.mesh, output.placements, sizes, output.spec->strides, nullptr, output.gathers);
+  }
   output.local_sizes = local.sizes().vec();
   return output.spec;
 }

@@ -11,8 +11,9 @@ namespace {
 size_t mix(size_t hash, size_t value) { return (hash ^ value) * 0x9E3779B97F4A7C15ULL + (hash >> 29); }
 
 size_t hash_of(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, const Dims& strides,
-               const HeldBoxesPtr& boxes) {
+               const HeldBoxesPtr& boxes, uint64_t gathers) {
   size_t hash = mix(reinterpret_cast<size_t>(mesh.identity()), reinterpret_cast<size_t>(boxes.get()));
+  hash = mix(hash, static_cast<size_t>(gathers));
   for (const Placement& p : placements) {
     hash = mix(hash, p.index());
     hash = mix(hash, static_cast<size_t>(sharded_dim(p)));
@@ -49,30 +50,33 @@ bool any_partial(const Placements& placements) {
 
 }  // namespace
 
-Spec::Spec(DeviceMesh on, Placements where, Dims global_sizes, Dims global_strides, HeldBoxesPtr held)
+Spec::Spec(DeviceMesh on, Placements where, Dims global_sizes, Dims global_strides, HeldBoxesPtr held,
+           uint64_t gather_axes)
     : mesh(std::move(on)),
       placements(std::move(where)),
       sizes(std::move(global_sizes)),
       strides(std::move(global_strides)),
       local_sizes(mesh.coordinate() ? local_shape({mesh.mesh(), sizes, placements}, *mesh.coordinate()) : Dims{0}),
       has_partial(any_partial(placements)),
-      boxes(std::move(held)) {}
+      boxes(std::move(held)),
+      gathers(gather_axes) {}
 
 SpecPtr intern_spec(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, const Dims& strides,
-                    const HeldBoxesPtr& boxes) {
-  const size_t hash = hash_of(mesh, placements, sizes, strides, boxes);
+                    const HeldBoxesPtr& boxes, uint64_t gathers) {
+  const size_t hash = hash_of(mesh, placements, sizes, strides, boxes, gathers);
   Table& specs = table();
   const std::lock_guard lock(specs.mutex);
   const auto [begin, end] = specs.specs.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
     const Spec& spec = *it->second;
-    if (spec.mesh == mesh && spec.placements == placements && spec.sizes == sizes && spec.strides == strides &&
-        spec.boxes == boxes) {
+    // The same mesh cut out of another root is another one: it meets the slices of that root.
+    if (spec.mesh == mesh && spec.mesh.same_root(mesh) && spec.placements == placements && spec.sizes == sizes &&
+        spec.strides == strides && spec.boxes == boxes && spec.gathers == gathers) {
       return it->second;
     }
   }
   if (specs.specs.size() >= specs.sweep_at) sweep(specs);
-  auto spec = c10::make_intrusive<const Spec>(mesh, placements, sizes, strides, boxes);
+  auto spec = c10::make_intrusive<const Spec>(mesh, placements, sizes, strides, boxes, gathers);
   specs.specs.emplace(hash, spec);
   return spec;
 }

@@ -18,7 +18,8 @@ using HeldBoxesPtr = std::shared_ptr<const HeldBoxes>;
 
 class Spec final : public c10::intrusive_ptr_target {
  public:
-  Spec(DeviceMesh on, Placements where, Dims global_sizes, Dims global_strides, HeldBoxesPtr held);
+  Spec(DeviceMesh on, Placements where, Dims global_sizes, Dims global_strides, HeldBoxesPtr held,
+       uint64_t gather_axes);
 
   const DeviceMesh mesh;
   const Placements placements;
@@ -29,6 +30,9 @@ class Spec final : public c10::intrusive_ptr_target {
   /// Where the data lie, where that is in boxes which the ranks name themselves (held_boxes.h). The placements then say
   /// what the tensor is moved to before an operator that cannot go box by box.
   const HeldBoxesPtr boxes;
+  /// Bit a: an operator that uses the tensor beside others gets it whole along mesh axis a (fully_shard). Views of the
+  /// tensor are used in the same way; what operators make of it is not.
+  const uint64_t gathers;
 
   Layout layout() const { return {mesh.mesh(), sizes, placements}; }
 };
@@ -37,7 +41,7 @@ using SpecPtr = c10::intrusive_ptr<const Spec>;
 
 /// The one Spec with these contents. `placements` are checked ones. Thread safe.
 SpecPtr intern_spec(const DeviceMesh& mesh, const Placements& placements, const Dims& sizes, const Dims& strides,
-                    const HeldBoxesPtr& boxes = nullptr);
+                    const HeldBoxesPtr& boxes = nullptr, uint64_t gathers = 0);
 
 /// Row-major strides.
 Dims contiguous_strides(const Dims& sizes);

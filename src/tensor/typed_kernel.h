@@ -149,7 +149,10 @@ class TypedOpKernel<Op, Return(First, Rest...)> final : public c10::OperatorKern
       const SpecPtr& spec = spec_of(plan, local, 0);
       at::Tensor result = wrap(spec, std::move(local));
       if constexpr (std::is_same_v<First, const at::Tensor&>) {
-        if (plan.is_view) meta_of(result)->is_cut = cuts(first, result);
+        if (plan.is_view) {
+          meta_of(result)->is_cut = cuts(first, result);
+          if (spec->gathers != 0) meta_of(result)->gathered = meta_of(first)->gathered;
+        }
       }
       return result;
     } else {

@@ -1,0 +1,133 @@
+#include "parallel/gradient_sync.h"
+
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "sherd/dtensor.h"
+#include "tensor/edges.h"
+#include "tensor/joint_mesh.h"
+#include "tensor/meta.h"
+
+namespace sherd::detail {
+namespace {
+
+using at::Tensor;
+
+// Where a gradient waits for its reduction: Partial on data axes where it is, the parameter's placements elsewhere.
+Placements waiting_placements(const Placements& grad, const Placements& parameter, uint64_t data_axes) {
+  Placements result = grad_placements_for(parameter);
+  for (size_t axis = 0; axis < result.size(); ++axis) {
+    const auto* partial = std::get_if<Partial>(&grad[axis]);
+    if ((data_axes >> axis & 1) != 0 && partial != nullptr && partial->op == ReduceOp::sum) result[axis] = *partial;
+  }
+  return result;
+}
+
+}  // namespace
+
+struct GradientSync::Arrival final : torch::autograd::PostAccumulateGradHook {
+  Arrival(std::shared_ptr<GradientSync> s, size_t i) : sync(std::move(s)), slot(i) {}
+  void operator()(const Tensor&) override { sync->after(slot); }
+  std::shared_ptr<GradientSync> sync;
+  size_t slot;
+};
+
+void GradientSync::add_bucket(const std::vector<Member>& members) {
+  const size_t number = buckets_.size();
+  buckets_.emplace_back();
+  for (const Member& member : members) {
+    const size_t slot = slots_.size();
+    slots_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(member.parameter.getIntrusivePtr()), member.data_axes,
+                      number, Tensor(), false});
+    buckets_.back().slots.push_back(slot);
+    meta_of(member.parameter)->leaf_is_settled = true;  // by this hook instead of the usual one
+    member.parameter.register_hook(
+        [self = shared_from_this(), slot](const Tensor& grad) { return self->before(slot, grad); });
+    torch::autograd::impl::set_post_acc_grad_hooks(member.parameter,
+                                                   std::make_unique<Arrival>(shared_from_this(), slot));
+  }
+}
+
+Tensor GradientSync::before(size_t index, const Tensor& grad) {
+  Slot& slot = slots_[index];
+  const auto impl = slot.parameter.lock();
+  if (!impl || !grad.defined()) return grad;
+  Bucket& bucket = buckets_[slot.bucket];
+  if (bucket.pending) finish(bucket);  // a second gradient within one pass, from a nested one
+  const Tensor parameter(impl);
+  const SpecPtr spec = meta_of(parameter)->spec;
+  Tensor& old = parameter.mutable_grad();
+  if (paused_ == 0 && old.defined() && meta_of(old) != nullptr && !meta_of(old)->spec->has_partial) {
+    slot.settled = old;
+    old = Tensor();
+  }
+  const DTensorMeta* meta = meta_of(grad);
+  const Placements now = meta != nullptr ? lifted_placements(meta->spec->placements, meta->spec->mesh, spec->mesh)
+                                         : Placements(spec->placements.size(), Replicate());  // equal on all ranks
+  return gradient_for(grad, spec, waiting_placements(now, spec->placements, slot.data_axes));
+}
+
+void GradientSync::after(size_t index) {
+  Slot& slot = slots_[index];
+  if (paused_ != 0) return;
+  const int pass = torch::autograd::get_current_graph_task_id();
+  if (pass != pass_) {
+    pass_ = pass;  // the last one may have been stopped by an error; what it left is reduced with this one's
+    torch::autograd::Engine::get_default_engine().queue_callback([self = shared_from_this()] { self->end(); });
+  }
+  if (slot.arrived) return;
+  slot.arrived = true;
+  Bucket& bucket = buckets_[slot.bucket];
+  if (++bucket.arrived == bucket.slots.size()) start(bucket);
+}
+
+void GradientSync::start(Bucket& bucket) {
+  std::vector<Tensor> grads;
+  std::vector<Placements> to;
+  bucket.moving.clear();
+  for (const size_t index : bucket.slots) {
+    const auto impl = slots_[index].parameter.lock();
+    if (!slots_[index].arrived || !impl) continue;
+    const Tensor parameter(impl);
+    const Tensor& grad = parameter.grad();
+    const DTensorMeta* meta = grad.defined() ? meta_of(grad) : nullptr;
+    if (meta == nullptr) continue;
+    grads.push_back(grad.detach());
+    to.push_back(grad_placements_for(meta_of(parameter)->spec->placements));
+    bucket.moving.push_back(index);
+  }
+  if (!grads.empty()) bucket.pending = redistribute_async(grads, to, options_);
+}
+
+void GradientSync::finish(Bucket& bucket) {
+  if (!bucket.pending) return;
+  PendingTensors pending = std::move(*bucket.pending);
+  bucket.pending.reset();
+  const std::vector<Tensor> reduced = pending.wait();
+  const c10::AutoGradMode no_grad(false);
+  for (size_t i = 0; i < reduced.size(); ++i) {
+    Slot& slot = slots_[bucket.moving[i]];
+    slot.arrived = false;
+    --bucket.arrived;
+    const auto impl = slot.parameter.lock();
+    if (!impl) continue;
+    const Tensor parameter(impl);
+    parameter.mutable_grad() = slot.settled.defined() ? slot.settled.add_(reduced[i]) : reduced[i];
+    slot.settled = Tensor();
+  }
+}
+
+void GradientSync::end() {
+  pass_ = -1;
+  for (Bucket& bucket : buckets_) {
+    if (!bucket.pending && bucket.arrived > 0) start(bucket);
+  }
+  for (Bucket& bucket : buckets_) {
+    finish(bucket);
+  }
+  for (const auto& act : ends_) act();
+}
+
+}  // namespace sherd::detail

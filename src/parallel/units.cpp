@@ -1,0 +1,181 @@
+#include "parallel/units.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+
+#include "sherd/dtensor.h"
+#include "tensor/meta.h"
+#include "tensor/move.h"
+#include "tensor/op_plan.h"
+
+namespace sherd::detail {
+namespace {
+
+using at::Tensor;
+
+Placements whole_placements(const Spec& spec) {
+  Placements result = spec.placements;
+  for (size_t axis = 0; axis < result.size(); ++axis) {
+    if ((spec.gathers >> axis & 1) != 0) result[axis] = Replicate();
+  }
+  return result;
+}
+
+// The dims of the parameter that are dims 0, 1, ... of a view that only changes their order.
+std::optional<std::vector<int64_t>> order_of(const Spec& view, const Spec& parameter) {
+  const size_t ndim = parameter.sizes.size();
+  if (view.sizes.size() != ndim) return std::nullopt;
+  std::vector<int64_t> order;
+  std::vector<bool> used(ndim, false);
+  for (size_t d = 0; d < ndim; ++d) {
+    size_t from = 0;
+    while (from < ndim &&
+           (used[from] || parameter.sizes[from] != view.sizes[d] || parameter.strides[from] != view.strides[d])) {
+      ++from;
+    }
+    if (from == ndim) return std::nullopt;
+    used[from] = true;
+    order.push_back(static_cast<int64_t>(from));
+  }
+  return order;
+}
+
+Placements reordered(Placements placements, const std::vector<int64_t>& order) {
+  for (Placement& p : placements) {
+    std::visit(
+        [&](auto& placement) {
+          if constexpr (requires { placement.dim; }) {
+            placement.dim = std::find(order.begin(), order.end(), placement.dim) - order.begin();
+          }
+        },
+        p);
+  }
+  return placements;
+}
+
+}  // namespace
+
+// What an operator finds at a parameter, and at the views of it.
+struct Units::Parameter final : Gathering {
+  Parameter(std::shared_ptr<Units> of, size_t u, size_t i) : units(std::move(of)), unit(u), index(i) {}
+  Tensor take(const DTensorMeta& use, const InputPlan& how) override { return units->take(unit, index, use, how); }
+  std::shared_ptr<Units> units;
+  size_t unit;
+  size_t index;
+};
+
+struct Units::Unit {
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> parameters;
+  std::vector<Tensor> gathered;  // local tensors; undefined where taken
+  std::optional<PendingTensors> pending;
+  std::optional<size_t> first;  // the parameter that is asked for first
+  bool kept = false;            // what is gathered may be taken any number of times
+  uint64_t versions = 0;        // of the parameters when they were gathered
+  int pass = -1;                // the backward pass in which it was opened, or none
+};
+
+void Units::add_unit(const std::vector<Tensor>& parameters) {
+  auto unit = std::make_unique<Unit>();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    unit->parameters.emplace_back(parameters[i].getIntrusivePtr());
+    meta_of(parameters[i])->gathered = std::make_shared<Parameter>(shared_from_this(), units_.size(), i);
+  }
+  units_.push_back(std::move(unit));
+}
+
+// Grows with every write to a parameter.
+uint64_t Units::versions_of(const Unit& unit) {
+  uint64_t sum = 0;
+  for (const auto& weak : unit.parameters) {
+    if (const auto impl = weak.lock()) sum += impl->version_counter().current_version();
+  }
+  return sum;
+}
+
+void Units::release() {
+  for (const auto& unit : units_) {
+    unit->gathered.clear();
+    unit->pending.reset();
+    unit->kept = false;
+  }
+  open_.reset();
+  before_.reset();
+  seen_.clear();
+}
+
+void Units::start(Unit& unit) {
+  std::vector<Tensor> tensors;
+  std::vector<Placements> to;
+  for (const auto& weak : unit.parameters) {
+    const auto impl = weak.lock();
+    if (!impl) continue;
+    DTensorMeta* meta = meta_of(impl.get());
+    Tensor part = wrap(intern_spec(meta->spec->mesh, meta->spec->placements, meta->spec->sizes, meta->spec->strides),
+                       options_.dtype ? current_local(*meta).to(*options_.dtype) : current_local(*meta));
+    to.push_back(whole_placements(*meta->spec));
+    tensors.push_back(std::move(part));
+  }
+  unit.versions = versions_of(unit);
+  unit.pending = redistribute_async(tensors, to);
+}
+
+void Units::open(size_t number) {
+  Unit& unit = *units_[number];
+  if (before_ && open_) next_[{*before_, *open_}] = number;
+  for (size_t i = 0; i < units_.size(); ++i) {
+    if (i == number) continue;
+    if (!units_[i]->kept) units_[i]->gathered.clear();
+    units_[i]->pending.reset();  // it was expected and did not come
+  }
+  if (!seen_.insert(number).second) seen_ = {number};
+  before_ = open_ ? open_ : std::optional(number);
+  open_ = number;
+  if (!unit.pending || unit.versions != versions_of(unit)) start(unit);
+  const std::vector<Tensor> whole = unit.pending->wait();
+  unit.pending.reset();
+  unit.gathered.assign(unit.parameters.size(), Tensor());
+  size_t k = 0;
+  for (size_t i = 0; i < unit.parameters.size(); ++i) {
+    if (!unit.parameters[i].expired()) unit.gathered[i] = meta_of(whole[k++])->local;
+  }
+  unit.pass = torch::autograd::get_current_graph_task_id();
+  unit.kept = options_.keep_until_backward && c10::GradMode::is_enabled();
+  if (!options_.prefetch) return;
+  const auto next = next_.find({*before_, *open_});
+  if (next == next_.end() || seen_.count(next->second) != 0) return;
+  Unit& coming = *units_[next->second];
+  if (!coming.kept && !coming.pending) start(coming);
+}
+
+Tensor Units::take(size_t number, size_t index, const DTensorMeta& use, const InputPlan& how) {
+  Unit& unit = *units_[number];
+  const auto impl = unit.parameters[index].lock();
+  if (!impl) return Tensor();
+  const Spec& spec = *meta_of(impl.get())->spec;
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const auto alone = [&] {
+    return options_.dtype ? move(how.move, use.local.to(*options_.dtype), use.spec->mesh, how.shape, how.from)
+                          : Tensor();
+  };
+  if (!(use.spec->mesh == spec.mesh)) return alone();  // lifted onto a larger mesh
+  const auto order = order_of(*use.spec, spec);
+  if (!order || how.to != reordered(whole_placements(spec), *order)) return alone();
+  const auto there = [&] { return index < unit.gathered.size() && unit.gathered[index].defined(); };
+  const bool stale = unit.kept && unit.versions != versions_of(unit);
+  if (!there() || stale) {
+    // A second use within one round brings this parameter alone; the one that began the last round begins another.
+    const bool same_round = open_ == number && !unit.gathered.empty() &&
+                            unit.pass == torch::autograd::get_current_graph_task_id() && unit.first != index;
+    if (same_round && !stale) return alone();
+    unit.first = index;
+    open(number);
+  }
+  Tensor local = unit.gathered[index];
+  if (!unit.kept) unit.gathered[index] = Tensor();
+  return local.permute(*order);
+}
+
+}  // namespace sherd::detail
