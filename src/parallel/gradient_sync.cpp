@@ -34,6 +34,22 @@ struct GradientSync::Arrival final : torch::autograd::PostAccumulateGradHook {
   size_t slot;
 };
 
+// Lives as long as a backward pass does. One that was stopped by an error never reaches its end.
+struct GradientSync::Pass {
+  explicit Pass(std::shared_ptr<GradientSync> s) : sync(std::move(s)) {}
+  ~Pass() {
+    if (!ended) sync->abandon();
+  }
+  Pass(const Pass&) = delete;
+  Pass& operator=(const Pass&) = delete;
+  void end() {
+    ended = true;
+    sync->end();
+  }
+  std::shared_ptr<GradientSync> sync;
+  bool ended = false;
+};
+
 void GradientSync::add_bucket(const std::vector<Member>& members) {
   const size_t number = buckets_.size();
   buckets_.emplace_back();
@@ -74,8 +90,9 @@ void GradientSync::after(size_t index) {
   if (paused_ != 0) return;
   const int pass = torch::autograd::get_current_graph_task_id();
   if (pass != pass_) {
-    pass_ = pass;  // the last one may have been stopped by an error; what it left is reduced with this one's
-    torch::autograd::Engine::get_default_engine().queue_callback([self = shared_from_this()] { self->end(); });
+    pass_ = pass;
+    auto under_way = std::make_shared<Pass>(shared_from_this());
+    torch::autograd::Engine::get_default_engine().queue_callback([under_way] { under_way->end(); });
   }
   if (slot.arrived) return;
   slot.arrived = true;
@@ -126,6 +143,22 @@ void GradientSync::end() {
   }
   for (Bucket& bucket : buckets_) {
     finish(bucket);
+  }
+  for (const auto& act : ends_) act();
+}
+
+// Gradients that the pass was to be added to are as they were before it.
+void GradientSync::abandon() {
+  pass_ = -1;
+  for (Slot& slot : slots_) {
+    slot.arrived = false;
+    const auto impl = slot.parameter.lock();
+    if (impl && slot.settled.defined()) Tensor(impl).mutable_grad() = slot.settled;
+    slot.settled = Tensor();
+  }
+  for (Bucket& bucket : buckets_) {
+    bucket.arrived = 0;
+    bucket.pending.reset();
   }
   for (const auto& act : ends_) act();
 }

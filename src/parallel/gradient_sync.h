@@ -49,12 +49,14 @@ class GradientSync : public std::enable_shared_from_this<GradientSync> {
     std::optional<PendingTensors> pending;
   };
   struct Arrival;
+  struct Pass;
 
   at::Tensor before(size_t slot, const at::Tensor& grad);
   void after(size_t slot);
   void start(Bucket& bucket);
   void finish(Bucket& bucket);
   void end();
+  void abandon();
 
   std::vector<Slot> slots_;
   std::vector<Bucket> buckets_;

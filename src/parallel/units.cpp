@@ -78,7 +78,7 @@ struct Units::Unit {
 };
 
 void Units::add_unit(const std::vector<Tensor>& parameters) {
-  auto unit = std::make_unique<Unit>();
+  auto unit = std::make_shared<Unit>();
   for (size_t i = 0; i < parameters.size(); ++i) {
     unit->parameters.emplace_back(parameters[i].getIntrusivePtr());
     meta_of(parameters[i])->gathered = std::make_shared<Parameter>(shared_from_this(), units_.size(), i);

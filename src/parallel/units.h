@@ -44,7 +44,7 @@ class Units : public std::enable_shared_from_this<Units> {
   void start(Unit& unit);
 
   Options options_;
-  std::vector<std::unique_ptr<Unit>> units_;
+  std::vector<std::shared_ptr<Unit>> units_;
   std::optional<size_t> open_;
   std::optional<size_t> before_;  // the one that was open before
   std::set<size_t> seen_;         // units that this pass opened: what comes after a pass is not gathered ahead of it
