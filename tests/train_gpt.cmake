@@ -19,3 +19,4 @@ sherd_demo_test(demo_processes multiprocess --processes --ranks 2)
 
 sherd_test(data_parallel_test LABEL property LINK sherd SOURCES property/data_parallel_test.cpp)
 target_link_libraries(data_parallel_test PRIVATE train_gpt)
+sherd_test(data_parallel_errors_test LABEL error LINK sherd SOURCES error/data_parallel_errors_test.cpp)

@@ -340,6 +340,32 @@ TEST(FullyShard, InferenceUsesTheWeightsOfTheMoment) {
   });
 }
 
+TEST(FullyShard, ParametersAreUsedInTheTypeAskedFor) {
+  const auto low = [](nn::Sequential& model, const Tensor& x) {
+    return model->forward(x.to(at::kBFloat16)).to(at::kFloat);
+  };
+  for (const int ranks : {1, 2}) {
+    spawn(ranks, [&](World&) {
+      const DeviceMesh mesh = init_device_mesh("cpu", {ranks}, {"dp"});
+      nn::Sequential model = made(mlp, at::kFloat);
+      nn::Sequential plain = made(mlp, at::kBFloat16);
+      fully_shard(model, mesh, {.mixed_precision = {.param_dtype = at::kBFloat16, .reduce_dtype = at::kFloat}});
+      const Tensor x = rows(4, 0).to(at::kFloat);
+      const Tensor expected = low(plain, x);
+      expected.sum().backward();
+      const Tensor got = low(model, distribute_tensor(x, mesh, {Shard(0)}));
+      got.sum().backward();
+      EXPECT_TRUE(torch::allclose(full_tensor(got), expected, 1e-2, 1e-2));
+      for (size_t i = 0; i < model->parameters().size(); ++i) {
+        const Tensor grad = model->parameters()[i].grad();
+        EXPECT_EQ(grad.scalar_type(), at::kFloat);
+        EXPECT_EQ(placements_of(grad), placements_of(model->parameters()[i]));
+        EXPECT_TRUE(torch::allclose(full_tensor(grad), plain->parameters()[i].grad().to(at::kFloat), 2e-2, 2e-2)) << i;
+      }
+    });
+  }
+}
+
 // Between its uses a rank has its part of every parameter alone, of the gradients and of the optimizer's state too.
 TEST(FullyShard, WhatARankKeepsIsItsPart) {
   spawn(4, [&](World&) {
