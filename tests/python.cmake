@@ -19,6 +19,7 @@ sherd_python_test(test_checkpoint)
 sherd_python_test(test_formats)
 sherd_python_test(test_package)
 sherd_python_test(test_processes)
+sherd_python_test(test_data_parallel)
 sherd_python_test(test_sharded)
 sherd_python_test(test_sharded_tensors)
 

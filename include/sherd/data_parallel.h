@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "sherd/device_mesh.h"
+#include "sherd/module_outline.h"
 
 namespace sherd {
 
@@ -33,13 +34,16 @@ class GradientSyncHandle {
    public:
     explicit NoSync(std::shared_ptr<detail::GradientSync> sync);
     ~NoSync();
-    NoSync(const NoSync&) = delete;
-    NoSync& operator=(const NoSync&) = delete;
+    NoSync(NoSync&& other) noexcept = default;
+    NoSync& operator=(NoSync&&) = delete;
 
    private:
     std::shared_ptr<detail::GradientSync> sync_;
   };
   [[nodiscard]] NoSync no_sync() const { return NoSync(sync_); }
+  /// The same without a scope, for bindings: as many resume() as pause().
+  void pause() const;
+  void resume() const;
 
  private:
   std::shared_ptr<detail::GradientSync> sync_;
@@ -58,6 +62,8 @@ struct DataParallelOptions {
 /// parameter on mesh["tp"] is then on mesh[{"dp", "tp"}]. Throws c10::ValueError, before anything changes, where a
 /// parameter is on one of the axes already. Every rank calls it with the same module.
 GradientSyncHandle data_parallel(torch::nn::Module& module, const DeviceMesh& mesh,
+                                 const DataParallelOptions& options = {});
+GradientSyncHandle data_parallel(const ModuleOutline& module, const DeviceMesh& mesh,
                                  const DataParallelOptions& options = {});
 
 struct MixedPrecision {
@@ -84,6 +90,8 @@ struct FullyShardOptions {
 /// has its part alone, of its gradient and its optimizer state too. Buffers are replicated. Throws as data_parallel
 /// does.
 GradientSyncHandle fully_shard(torch::nn::Module& module, const DeviceMesh& mesh,
+                               const FullyShardOptions& options = {});
+GradientSyncHandle fully_shard(const ModuleOutline& module, const DeviceMesh& mesh,
                                const FullyShardOptions& options = {});
 
 template <class Impl>

@@ -18,6 +18,7 @@
 #include "sherd/local_shards.h"
 #include "sherd/mesh.h"
 #include "sherd/model_state.h"
+#include "sherd/module_outline.h"
 #include "sherd/parallel.h"
 #include "sherd/picture.h"
 #include "sherd/placement.h"

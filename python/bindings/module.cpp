@@ -68,6 +68,7 @@ PYBIND11_MODULE(_C, module) {
   bind_mesh(module);
   bind_tensor(module);
   bind_moving(module);
+  bind_parallel(module);
   bind_random(module);
   bind_rpc(module);
   bind_checkpoint(module);

@@ -40,7 +40,12 @@ void bind_moving(py::module_& module) {
          const RedistributeOptions& options) { return redistribute(tensors, placements, options); },
       ReleaseGil());
   py::class_<PendingTensor>(module, "PendingTensor").def("wait", &PendingTensor::wait, ReleaseGil());
-  module.def("redistribute_async", &redistribute_async, ReleaseGil());
+  module.def(
+      "redistribute_async",
+      [](const at::Tensor& tensor, Placements placements, const RedistributeOptions& options) {
+        return redistribute_async(tensor, std::move(placements), options);
+      },
+      ReleaseGil());
   module.def("read_boxes", &read_boxes, ReleaseGil());
   module.def(
       "from_boxes",

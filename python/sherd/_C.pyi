@@ -484,6 +484,41 @@ class RedistributeOptions:
         /,
     ) -> None: ...
 
+class ModuleOutline:
+    def __init__(
+        self,
+        parameters: Sequence[tuple[str, torch.Tensor]],
+        buffers: Sequence[tuple[str, torch.Tensor]],
+        modules: Sequence[str],
+        in_lists: Sequence[str],
+        in_rows: Sequence[str],
+        /,
+    ) -> None: ...
+
+class GradientSync:
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+
+def data_parallel(
+    outline: ModuleOutline,
+    mesh: DeviceMesh,
+    bucket_bytes: int,
+    reduce_dtype: torch.dtype | None,
+    source: int | None,
+    /,
+) -> GradientSync: ...
+def fully_shard(
+    outline: ModuleOutline,
+    mesh: DeviceMesh,
+    param_dtype: torch.dtype | None,
+    reduce_dtype: torch.dtype | None,
+    reshard_after_forward: bool,
+    units: Sequence[str],
+    prefetch: bool,
+    source: int | None,
+    /,
+) -> GradientSync: ...
+
 class PendingTensor:
     def wait(self) -> torch.Tensor: ...
 

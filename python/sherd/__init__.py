@@ -70,6 +70,7 @@ from ._local_shards import (
     size_bytes,
 )
 from ._mesh import init_device_mesh
+from ._data_parallel import GradientSync, data_parallel, fully_shard
 from ._module import distribute_module
 from ._moving import (
     from_boxes,
@@ -131,6 +132,7 @@ __all__ = [
     "Explanation",
     "ExplicitRedistribution",
     "Generator",
+    "GradientSync",
     "Group",
     "Layout",
     "LocalShardsWrapper",
@@ -158,6 +160,7 @@ __all__ = [
     "constrain",
     "current_generator",
     "current_mesh",
+    "data_parallel",
     "device_mesh",
     "diff_checkpoints",
     "distribute_module",
@@ -172,6 +175,7 @@ __all__ = [
     "from_torch",
     "full",
     "full_tensor",
+    "fully_shard",
     "generator_scope",
     "has_rpc",
     "init",

@@ -3,7 +3,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
-#include <set>
 
 #include "comm/errors.h"
 #include "sherd/collectives.h"
@@ -68,25 +67,22 @@ void agree(const Tensor& local, const DeviceMesh& mesh, uint64_t axes, int sourc
 
 }  // namespace
 
-std::vector<DataAxisPlan> plan_data_axes(const char* operation, torch::nn::Module& module, const DeviceMesh& data,
-                                         bool shards) {
+std::vector<DataAxisPlan> plan_data_axes(const char* operation, const std::vector<NamedTensor>& parameters,
+                                         const DeviceMesh& data, bool shards) {
   std::vector<DataAxisPlan> plans;
-  std::set<const c10::TensorImpl*> done;  // a parameter that two modules share is one
-  for (const auto& item : module.named_parameters()) {
-    const Tensor& tensor = item.value();
-    if (!tensor.defined() || !done.insert(tensor.unsafeGetTensorImpl()).second) continue;
+  for (const auto& [name, tensor] : parameters) {
     const DTensorMeta* meta = meta_of(tensor);
-    DataAxisPlan plan{item.key(), tensor, data, {}, 0};
+    DataAxisPlan plan{name, tensor, data, {}, 0};
     if (meta != nullptr) {
       const auto& axes = meta->spec->mesh.mesh().axes();
       for (const MeshAxis& axis : data.mesh().axes()) {
         if (std::find(axes.begin(), axes.end(), axis) == axes.end()) continue;
-        refuse(operation, item.key(), tensor, data, "a parameter is on this axis already",
+        refuse(operation, name, tensor, data, "a parameter is on this axis already",
                std::string(operation) + " once for each module, with an axis of its own");
       }
       const auto joint = joint_mesh(meta->spec->mesh, data);
       if (!joint || meta->spec->boxes || meta->spec->has_partial) {
-        refuse(operation, item.key(), tensor, data, "the parameter's mesh and the data axes are not of one mesh",
+        refuse(operation, name, tensor, data, "the parameter's mesh and the data axes are not of one mesh",
                "auto mesh = sherd::init_device_mesh(\"cpu\", {2, 2}, {\"dp\", \"tp\"}); use mesh[\"tp\"] and "
                "mesh[\"dp\"]");
       }
@@ -128,10 +124,10 @@ void put_on_data_axes(const std::vector<DataAxisPlan>& plans, const std::optiona
   }
 }
 
-void replicate_buffers(torch::nn::Module& module, const DeviceMesh& data, const std::optional<int>& source) {
-  for (const auto& item : module.named_buffers()) {
-    Tensor buffer = item.value();
-    if (!buffer.defined()) continue;
+void replicate_buffers(const std::vector<NamedTensor>& buffers, const DeviceMesh& data,
+                       const std::optional<int>& source) {
+  for (const NamedTensor& item : buffers) {
+    Tensor buffer = item.tensor;
     if (!is_dtensor(buffer)) {
       distribute_parameter_(buffer, data, Placements(static_cast<size_t>(data.ndim()), Replicate()),
                             {.source = source});

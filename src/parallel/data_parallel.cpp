@@ -9,13 +9,17 @@ namespace sherd {
 GradientSyncHandle::NoSync::NoSync(std::shared_ptr<detail::GradientSync> sync) : sync_(std::move(sync)) {
   sync_->pause();
 }
-GradientSyncHandle::NoSync::~NoSync() { sync_->resume(); }
+GradientSyncHandle::NoSync::~NoSync() {
+  if (sync_) sync_->resume();
+}
+void GradientSyncHandle::pause() const { sync_->pause(); }
+void GradientSyncHandle::resume() const { sync_->resume(); }
 
-GradientSyncHandle data_parallel(torch::nn::Module& module, const DeviceMesh& mesh,
+GradientSyncHandle data_parallel(const ModuleOutline& module, const DeviceMesh& mesh,
                                  const DataParallelOptions& options) {
-  auto plans = detail::plan_data_axes("data_parallel", module, mesh, /*shards=*/false);
+  const auto plans = detail::plan_data_axes("data_parallel", module.parameters, mesh, /*shards=*/false);
   detail::put_on_data_axes(plans, options.source);
-  detail::replicate_buffers(module, mesh, options.source);
+  detail::replicate_buffers(module.buffers, mesh, options.source);
   auto sync = std::make_shared<detail::GradientSync>(options.reduce_dtype);
   // Gradients come in about the reverse order of the parameters.
   std::vector<detail::GradientSync::Member> bucket;
@@ -36,6 +40,11 @@ GradientSyncHandle data_parallel(torch::nn::Module& module, const DeviceMesh& me
   }
   close();
   return GradientSyncHandle(std::move(sync));
+}
+
+GradientSyncHandle data_parallel(torch::nn::Module& module, const DeviceMesh& mesh,
+                                 const DataParallelOptions& options) {
+  return data_parallel(outline_of(module), mesh, options);
 }
 
 }  // namespace sherd

@@ -1,0 +1,51 @@
+// Modules of Python, parallel.
+
+#include "bindings.h"
+#include "sherd/data_parallel.h"
+
+namespace sherd::python {
+namespace {
+
+using Named = std::vector<std::pair<std::string, at::Tensor>>;
+
+ModuleOutline outline(const Named& parameters, const Named& buffers, std::vector<std::string> modules,
+                      std::vector<std::string> in_lists, std::vector<std::string> in_rows) {
+  const auto tensors = [](const Named& named) {
+    std::vector<NamedTensor> result;
+    for (const auto& [name, tensor] : named) result.push_back({name, tensor});
+    return result;
+  };
+  return {tensors(parameters), tensors(buffers), std::move(modules), std::move(in_lists), std::move(in_rows)};
+}
+
+}  // namespace
+
+void bind_parallel(py::module_& module) {
+  py::class_<ModuleOutline>(module, "ModuleOutline").def(py::init(&outline));
+  py::class_<GradientSyncHandle>(module, "GradientSync")
+      .def("pause", &GradientSyncHandle::pause)
+      .def("resume", &GradientSyncHandle::resume);
+  module.def(
+      "data_parallel",
+      [](const ModuleOutline& outline, const DeviceMesh& mesh, int64_t bucket_bytes,
+         std::optional<c10::ScalarType> reduce_dtype, std::optional<int> source) {
+        return data_parallel(outline, mesh,
+                             {.bucket_bytes = bucket_bytes, .reduce_dtype = reduce_dtype, .source = source});
+      },
+      ReleaseGil());
+  module.def(
+      "fully_shard",
+      [](const ModuleOutline& outline, const DeviceMesh& mesh, std::optional<c10::ScalarType> param_dtype,
+         std::optional<c10::ScalarType> reduce_dtype, bool reshard_after_forward, std::vector<std::string> units,
+         bool prefetch, std::optional<int> source) {
+        return fully_shard(outline, mesh,
+                           {.mixed_precision = {.param_dtype = param_dtype, .reduce_dtype = reduce_dtype},
+                            .reshard_after_forward = reshard_after_forward,
+                            .units = std::move(units),
+                            .prefetch = prefetch,
+                            .source = source});
+      },
+      ReleaseGil());
+}
+
+}  // namespace sherd::python
