@@ -51,10 +51,16 @@ std::vector<int64_t> times(std::vector<int64_t> cuts, int64_t factor) {
   return cuts;
 }
 
+// What the axes to the left do to a dim that consists of several factors.
+struct LeftCuts {
+  int64_t outer = 1;    // into how many equal parts they cut the factors outside of the one at hand
+  bool nested = false;  // they cut that one, too, or others in another way
+};
+
 // The placement of a dim whose factors are `dim` when `factor` is cut by `cut` into n parts, or nothing where it
-// cannot be written down. `nested`: an axis further left cuts the same factor.
+// cannot be written down.
 std::optional<Placement> placement_of(const BoundRule& rule, const rules::DimFactors& dim, int64_t d, int factor,
-                                      const Cut& cut, int64_t n, bool nested) {
+                                      const Cut& cut, int64_t n, const LeftCuts& left) {
   const auto at = std::find(dim.begin(), dim.end(), static_cast<int16_t>(factor));
   if (at == dim.end()) return std::nullopt;
   if (dim.size() == 1) {
@@ -68,10 +74,16 @@ std::optional<Placement> placement_of(const BoundRule& rule, const rules::DimFac
   const auto position = static_cast<size_t>(at - dim.begin());
   const int64_t size = rule.factors[static_cast<size_t>(factor)].size;
   const int64_t inner = inner_size(rule, dim, position);
-  if (nested) return std::nullopt;  // merged dims under several axes are left alone: the cuts would have to agree
+  if (left.nested) return std::nullopt;  // the cuts would have to agree
+  const int64_t outer = outer_size(rule, dim, position) / left.outer;
+  if (const auto* strided = std::get_if<StridedShard>(&cut)) {
+    // Equal pieces of a factor are equal pieces of what it is merged into.
+    if (size % (strided->split * n) != 0) return std::nullopt;
+    return StridedShard(d, outer * strided->split);
+  }
   if (position > 0) {
     if (!std::holds_alternative<Shard>(cut) || size % n != 0) return std::nullopt;
-    return StridedShard(d, outer_size(rule, dim, position));
+    return StridedShard(d, outer);
   }
   if (std::holds_alternative<Shard>(cut)) {
     if (size % n == 0) return Shard(d);
@@ -81,9 +93,10 @@ std::optional<Placement> placement_of(const BoundRule& rule, const rules::DimFac
   return std::nullopt;
 }
 
-// The inverse: which factor of a dim a placement cuts, and how.
+// The inverse: which factor of a dim a placement cuts, and how. `left`: into how many parts axes to the left cut the
+// dim.
 std::optional<std::pair<int, Cut>> cut_of(const BoundRule& rule, const rules::DimFactors& dim, const Placement& p,
-                                          int64_t n) {
+                                          int64_t n, int64_t left) {
   if (dim.empty()) return std::nullopt;
   if (dim.size() == 1) return std::pair<int, Cut>(dim.front(), p);
   const int64_t size = rule.factors[static_cast<size_t>(dim.front())].size;
@@ -100,9 +113,19 @@ std::optional<std::pair<int, Cut>> cut_of(const BoundRule& rule, const rules::Di
   if (std::holds_alternative<Shard>(p)) return from_cuts(chunk_cuts(size * inner, n));
   if (const auto* ragged = std::get_if<Ragged>(&p)) return from_cuts(ragged->cuts);
   if (const auto* strided = std::get_if<StridedShard>(&p)) {
+    const auto outer = [&](size_t i) {
+      const int64_t whole = outer_size(rule, dim, i);
+      return whole % left == 0 ? whole / left : 0;
+    };
     for (size_t i = 1; i < dim.size(); ++i) {
       const int64_t own = rule.factors[static_cast<size_t>(dim[i])].size;
-      if (outer_size(rule, dim, i) == strided->split && own % n == 0) return std::pair<int, Cut>(dim[i], Shard(0));
+      if (outer(i) == strided->split && own % n == 0) return std::pair<int, Cut>(dim[i], Shard(0));
+    }
+    for (size_t i = dim.size(); i-- > 0;) {  // the innermost factor that has these pieces
+      const int64_t own = rule.factors[static_cast<size_t>(dim[i])].size;
+      if (outer(i) == 0 || strided->split % outer(i) != 0) continue;
+      const int64_t split = strided->split / outer(i);
+      if (split > 1 && own % (split * n) == 0) return std::pair<int, Cut>(dim[i], StridedShard(0, split));
     }
   }
   return std::nullopt;
@@ -175,7 +198,8 @@ class Propagation {
       const bool own_cuts = window && sharded_dim(p) == static_cast<int64_t>(window->dim);
       if (is_shard(p) && !rule_.inputs[i].unused && !own_cuts) {
         const auto& dim = rule_.inputs[i].dims[static_cast<size_t>(sharded_dim(p))];
-        if (auto cut = cut_of(rule_, dim, p, n)) add({cut->first, normal(cut->second), 0, ReduceOp::sum});
+        if (auto cut = cut_of(rule_, dim, p, n, cuts_left_of(i, axis)))
+          add({cut->first, normal(cut->second), 0, ReduceOp::sum});
       }
       if (const auto* partial = std::get_if<Partial>(&p)) {
         if (partial->op != ReduceOp::sum && partial->op != ReduceOp::avg) continue;
@@ -189,6 +213,18 @@ class Propagation {
       if (rule_.factors[f].size >= n && n > 1) add({static_cast<int>(f), Shard(0), 0, ReduceOp::sum});
     }
     return options;
+  }
+
+  // Into how many parts the axes to the left cut the dim that `axis` cuts.
+  int64_t cuts_left_of(size_t input, int64_t axis) const {
+    const Placements& placements = choice_.inputs[input];
+    int64_t cuts = 1;
+    for (int64_t left = 0; left < axis; ++left) {
+      const bool same = sharded_dim(placements[static_cast<size_t>(left)]) ==
+                        sharded_dim(inputs_[input].placements[static_cast<size_t>(axis)]);
+      if (same) cuts *= mesh_.size(left);
+    }
+    return cuts;
   }
 
   static Cut normal(Cut cut) {
@@ -286,14 +322,29 @@ class Propagation {
   std::optional<Placement> place(const BoundOperand& operand, size_t dim, const AxisChoice& option,
                                  int64_t axis) const {
     if (operand.window && operand.window->dim == dim) return place_window(*operand.window, option, axis);
-    bool nested = false;
+    LeftCuts cuts;
+    const auto& factors = operand.dims[dim];
+    const auto place_of = [&](int factor) {
+      return std::find(factors.begin(), factors.end(), static_cast<int16_t>(factor));
+    };
     for (size_t left = 0; left < sharded_.size(); ++left) {
-      if (sharded_[left] < 0) continue;
-      const auto& factors = operand.dims[dim];
-      nested |= std::find(factors.begin(), factors.end(), static_cast<int16_t>(sharded_[left])) != factors.end();
+      if (sharded_[left] < 0 || place_of(sharded_[left]) == factors.end()) continue;
+      if (place_of(sharded_[left]) < place_of(option.factor) && has_equal_pieces(sharded_[left])) {
+        cuts.outer *= mesh_.size(static_cast<int64_t>(left));
+      } else {
+        cuts.nested = true;
+      }
     }
     return placement_of(rule_, operand.dims[dim], static_cast<int64_t>(dim), option.factor, option.cut,
-                        mesh_.size(axis), nested);
+                        mesh_.size(axis), cuts);
+  }
+
+  bool has_equal_pieces(int factor) const {
+    const std::vector<int64_t>& borders = pieces_.at(factor);  // none where they are no ranges
+    for (size_t i = 2; i < borders.size(); ++i) {
+      if (borders[i] - borders[i - 1] != borders[1] - borders[0]) return false;
+    }
+    return borders.size() > 1;
   }
 
   // An average of averages is the average only where all parts are of one size.

@@ -16,6 +16,7 @@
 #include "plan/placement_lists.h"
 #include "random/fill.h"
 #include "random/generator.h"
+#include "tensor/attention_scope.h"
 #include "tensor/dispatch.h"
 #include "tensor/draw.h"
 #include "tensor/draw_by_torch.h"
@@ -110,14 +111,12 @@ Tensor dropout(const Tensor& input, double p, bool train) {
   return DropAgain::apply(input, p, seed, static_cast<int64_t>(generator.next_draw()));
 }
 
-// The fused kernels drop by the numbers of their own shard; written out, attention drops by place.
 Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& mask,
                  double p, bool causal, std::optional<double> scale, bool grouped) {
   check_probability("scaled_dot_product_attention", p);
-  if (p > 0) {
-    return std::get<0>(at::_scaled_dot_product_attention_math(query, key, value, mask, p, causal, {}, scale, grouped));
-  }
-  return at::native::scaled_dot_product_attention(query, key, value, mask, p, causal, scale, grouped);
+  const AttentionCall call{query, key, value, mask, p, causal, scale, grouped};
+  if (auto answered = AttentionScope::answer(call)) return *answered;
+  return ordinary_attention(call);
 }
 
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, library) {
@@ -130,6 +129,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, library) {
 }
 
 }  // namespace
+
+// The fused kernels drop by the numbers of their own shard; written out, attention drops by place.
+Tensor ordinary_attention(const AttentionCall& call) {
+  const auto& [query, key, value, mask, p, causal, scale, grouped] = call;
+  if (p > 0) {
+    return std::get<0>(at::_scaled_dot_product_attention_math(query, key, value, mask, p, causal, {}, scale, grouped));
+  }
+  return at::native::scaled_dot_product_attention(query, key, value, mask, p, causal, scale, grouped);
+}
 
 // native_dropout(input, p, train) -> output, mask, and _fused_dropout(self, p, generator), whose p is of keeping.
 bool draw_dropout(const c10::OperatorHandle& op, Stack& stack) {

@@ -1,0 +1,5 @@
+sherd_test(attention_tasks_test LABEL unit LINK sherd SOURCES unit/parallel/attention_tasks_test.cpp)
+sherd_test(pipeline_schedule_test LABEL unit LINK sherd SOURCES unit/parallel/pipeline_schedule_test.cpp)
+sherd_test(context_parallel_test LABEL property LINK sherd SOURCES property/context_parallel_test.cpp)
+sherd_test(expert_parallel_test LABEL property LINK sherd SOURCES property/expert_parallel_test.cpp)
+sherd_test(pipeline_test LABEL property LINK sherd SOURCES property/pipeline_test.cpp)
