@@ -1,5 +1,11 @@
+# Context, expert and pipeline parallelism, and serving.
 sherd_test(attention_tasks_test LABEL unit LINK sherd SOURCES unit/parallel/attention_tasks_test.cpp)
 sherd_test(pipeline_schedule_test LABEL unit LINK sherd SOURCES unit/parallel/pipeline_schedule_test.cpp)
 sherd_test(context_parallel_test LABEL property LINK sherd SOURCES property/context_parallel_test.cpp)
 sherd_test(expert_parallel_test LABEL property LINK sherd SOURCES property/expert_parallel_test.cpp)
 sherd_test(pipeline_test LABEL property LINK sherd SOURCES property/pipeline_test.cpp)
+sherd_test(stages_errors_test LABEL error LINK sherd SOURCES error/stages_errors_test.cpp)
+sherd_test(serving_test LABEL property LINK sherd SOURCES property/serving_test.cpp)
+if(TARGET serving_test)
+  target_include_directories(serving_test PRIVATE ${PROJECT_SOURCE_DIR}/examples/serve_gpt)
+endif()
