@@ -101,6 +101,14 @@ std::string draw_series(const Series& series, const Scale& scale) {
   return fmt::format("<polyline class=\"{}\" points=\"{}\"/>\n", series.css_class, points);
 }
 
+std::string draw_mark(const Mark& mark, const Scale& scale) {
+  const double x = scale.x(mark.after_step + 0.5);
+  return fmt::format(
+      "<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/>"
+      "<text x=\"{3:.1f}\" y=\"{4}\">{5}</text>\n",
+      x, kTop, kHeight - kBottom, x + 6, kTop + 12, mark.label);
+}
+
 // Right of the title, from the right edge to the left.
 std::string draw_legend(const Chart& chart) {
   std::string svg;
@@ -121,6 +129,7 @@ std::string draw_chart(const Chart& chart) {
   std::string svg =
       fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n", kWidth, kHeight, chart.title);
   svg += draw_axes(chart, scale);
+  for (const Mark& mark : chart.marks) svg += draw_mark(mark, scale);
   for (const Series& series : chart.series) svg += draw_series(series, scale);
   return svg + draw_legend(chart) + "</svg>\n";
 }

@@ -10,9 +10,16 @@ struct Series {
   std::vector<double> values;
 };
 
+/// A vertical line between a step and the next.
+struct Mark {
+  int after_step = 0;
+  std::string label;
+};
+
 struct Chart {
   std::string title;  // of the vertical axis
   std::vector<Series> series;
+  std::vector<Mark> marks = {};
   bool logarithmic = false;  // values of 0 are drawn at the lower edge
 };
 

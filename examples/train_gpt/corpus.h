@@ -20,8 +20,10 @@ class Corpus {
   explicit Corpus(std::string_view text);
 
   int64_t vocabulary() const { return vocabulary_; }
-  /// Rows that begin at random places; the same for every caller that gives the same step.
-  Batch batch(int64_t step, int64_t rows, int64_t length) const;
+  /// How many characters there are.
+  int64_t size() const { return characters_.numel(); }
+  /// Rows that begin at random places; the same for every caller that gives the same step and seed.
+  Batch batch(int64_t step, int64_t rows, int64_t length, uint64_t seed = 0) const;
 
  private:
   int64_t vocabulary_ = 0;

@@ -1,5 +1,6 @@
-// Trains a small GPT on four ranks and, beside it, on one; shows that the losses agree, how the parameters lie and
-// what is sent. `demo --help` lists what can be changed.
+// Trains a small GPT on four ranks and, beside it, on one: the first half on one mesh, the rest, from a checkpoint, on
+// another. Shows that the losses agree, how the parameters lie and what is sent. `demo --help` lists what can be
+// changed.
 
 #include <fmt/format.h>
 #include <torch/torch.h>
@@ -13,11 +14,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <stdexcept>
 
 #include "page.h"
 #include "progress.h"
 #include "report.h"
+#include "sherd/checkpoint.h"
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
 #include "sherd/world.h"
@@ -28,12 +31,24 @@ namespace {
 struct DemoOptions {
   int64_t ranks = 0;  // 0: as many as the mesh has
   std::string mesh;
+  std::string resume_mesh;  // empty: all ranks along dp
+  std::string checkpoint = "demo.checkpoint";
   std::string device = "cpu";
   std::string dtype = "float32";
   std::string html = "demo.html";
   int steps = 100;
   bool processes = false;
 };
+
+/// The mesh that a flag names.
+sherd::Mesh parsed_mesh(const std::string& flag, const std::string& text) {
+  const sherd::Mesh mesh = sherd::parse_mesh(text);
+  for (const auto& axis : mesh.axes())
+    if (axis.name != "dp" && axis.name != "tp")
+      throw std::invalid_argument(fmt::format(
+          "{0}: the demo knows the axes dp and tp only\n  mesh: {1}\n  help: {0} \"[dp=2, tp=4]\"", flag, text));
+  return mesh;
+}
 
 /// The mesh that was asked for; without one, two halves of the batch by whatever is left of the ranks.
 sherd::Mesh chosen_mesh(const DemoOptions& options) {
@@ -42,16 +57,24 @@ sherd::Mesh chosen_mesh(const DemoOptions& options) {
     const int64_t dp = ranks % 2 == 0 ? 2 : 1;
     return sherd::Mesh({{"dp", dp}, {"tp", ranks / dp}});
   }
-  const sherd::Mesh mesh = sherd::parse_mesh(options.mesh);
-  for (const auto& axis : mesh.axes())
-    if (axis.name != "dp" && axis.name != "tp")
-      throw std::invalid_argument(fmt::format(
-          "--mesh: the demo knows the axes dp and tp only\n  mesh: {}\n  help: --mesh \"[dp=2, tp=4]\"", options.mesh));
+  const sherd::Mesh mesh = parsed_mesh("--mesh", options.mesh);
   if (options.ranks > 0 && options.ranks != mesh.size())
     throw std::invalid_argument(
         fmt::format("--ranks: the mesh has another number of ranks\n  mesh: {}, {} ranks\n"
                     "  --ranks: {}\n  help: leave --ranks out",
                     options.mesh, mesh.size(), options.ranks));
+  return mesh;
+}
+
+/// The mesh of the second half.
+sherd::Mesh chosen_resume_mesh(const DemoOptions& options, int64_t ranks) {
+  if (options.resume_mesh.empty()) return sherd::Mesh({{"dp", ranks}, {"tp", 1}});
+  const sherd::Mesh mesh = parsed_mesh("--resume-mesh", options.resume_mesh);
+  if (mesh.size() != ranks)
+    throw std::invalid_argument(
+        fmt::format("--resume-mesh: it has another number of ranks than the first mesh\n  mesh: {}, {} ranks\n"
+                    "  first mesh: {} ranks\n  help: --resume-mesh \"[dp={}, tp=1]\"",
+                    options.resume_mesh, mesh.size(), ranks, ranks));
   return mesh;
 }
 
@@ -100,36 +123,84 @@ std::vector<ParameterPicture> pictures_of(Gpt& model) {
 /// What is to be trained, and where.
 struct Job {
   sherd::Mesh mesh;
+  sherd::Mesh resume_mesh;
   Corpus corpus{kText};
   TrainOptions training;
   std::string device;
+  std::string checkpoint;
   int steps = 0;
 };
 
-/// What every rank does. `twin` is trained alone beside it, on rank 0, which also writes the report.
-void train(const Job& job, Gpt model, Gpt twin, const sherd::World& world, Report& report) {
-  const sherd::DeviceMesh mesh(job.device, job.mesh);
-  Trainer sharded(std::move(model), job.corpus, job.training, mesh);
-  if (world.rank() != 0) {
-    for (int step = 0; step < job.steps; ++step) sharded.step();
-    return;
+/// The models that one rank trains: on the first mesh, on the second (other weights, until it loads the checkpoint),
+/// and on rank 0 the one that is trained alone.
+struct Models {
+  Gpt first, second, alone;
+};
+
+/// The run as rank 0 tells it. The other ranks make the same steps and say nothing.
+class Narrator {
+ public:
+  Narrator(const Job& job, Gpt alone, at::Device device, Report& report)
+      : alone_(std::move(alone), job.corpus, job.training, device), progress_(job.steps), report_(report) {}
+
+  void step(Trainer& sharded) {
+    sherd::CommRecorder recorder;
+    report_.sharded.push_back(sharded_time_.measure([&] { return sharded.step(); }));
+    Leg& leg = report_.legs.back();
+    leg.steps += 1;
+    leg.calls = recorder.calls();
+    leg.collectives = recorder.to_string();
+    report_.alone.push_back(alone_time_.measure([&] { return alone_.step(); }));
+    report_.sharded_seconds = sharded_time_.seconds();
+    report_.alone_seconds = alone_time_.seconds();
+    progress_.show(static_cast<int>(report_.sharded.size()),
+                   fmt::format("loss {:.4f}  on one rank {:.4f}  {:.0f} s", report_.sharded.back(),
+                               report_.alone.back(), report_.sharded_seconds + report_.alone_seconds));
   }
 
-  Trainer alone(std::move(twin), job.corpus, job.training, mesh.device());
-  Stopwatch sharded_time, alone_time;
-  Progress progress(job.steps);
-  for (int step = 0; step < job.steps; ++step) {
-    sherd::CommRecorder recorder;
-    report.sharded.push_back(sharded_time.measure([&] { return sharded.step(); }));
-    report.calls = recorder.calls();
-    report.collectives = recorder.to_string();
-    report.alone.push_back(alone_time.measure([&] { return alone.step(); }));
-    progress.show(step + 1, fmt::format("loss {:.4f}  on one rank {:.4f}  {:.0f} s", report.sharded.back(),
-                                        report.alone.back(), sharded_time.seconds() + alone_time.seconds()));
+ private:
+  Trainer alone_;
+  Progress progress_;
+  Report& report_;
+  Stopwatch sharded_time_, alone_time_;
+};
+
+/// Trains a model on a mesh up to `steps`, from `checkpoint` where there is one, and saves it there where not.
+void train_leg(const Job& job, const sherd::Mesh& ranks, Gpt model, bool resumes, int steps, Narrator* narrator,
+               Report& report) {
+  const sherd::DeviceMesh mesh(job.device, ranks);
+  Trainer trainer(std::move(model), job.corpus, job.training, mesh);
+  if (narrator != nullptr) report.legs.push_back({.mesh = sherd::to_string(ranks)});
+  if (resumes) {
+    auto state = trainer.state();
+    Stopwatch watch;
+    watch.measure([&] { return sherd::load(state, job.checkpoint); });
+    trainer.go_on_from(state);
+    if (narrator != nullptr) report.load_seconds = watch.seconds();
   }
-  report.sharded_seconds = sharded_time.seconds();
-  report.alone_seconds = alone_time.seconds();
-  report.pictures = pictures_of(sharded.model());
+  while (trainer.steps() < steps) {
+    if (narrator != nullptr)
+      narrator->step(trainer);
+    else
+      trainer.step();
+  }
+  if (narrator != nullptr) report.legs.back().pictures = pictures_of(trainer.model());
+  if (resumes || steps == job.steps) return;
+  Stopwatch watch;
+  const auto saved = watch.measure([&] { return sherd::save(trainer.state(), job.checkpoint); });
+  if (narrator == nullptr) return;
+  report.save_seconds = watch.seconds();
+  report.checkpoint_bytes = saved.bytes;
+}
+
+/// What every rank does.
+void train(const Job& job, const Models& models, const sherd::World& world, Report& report) {
+  std::optional<Narrator> narrator;
+  if (world.rank() == 0) narrator.emplace(job, models.alone, sherd::DeviceMesh(job.device, job.mesh).device(), report);
+  Narrator* const narrates = narrator ? &*narrator : nullptr;
+  const int half = (job.steps + 1) / 2;
+  train_leg(job, job.mesh, models.first, /*resumes=*/false, half, narrates, report);
+  if (half < job.steps) train_leg(job, job.resume_mesh, models.second, /*resumes=*/true, job.steps, narrates, report);
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -140,12 +211,17 @@ void write_file(const std::string& path, const std::string& text) {
 
 /// Prints the report, writes the page, and returns the exit code.
 int tell(const Report& report, const std::string& html) {
-  for (const auto& picture : report.pictures) fmt::print("\n{}\n{}", picture.name, picture.text);
-  int64_t bytes = 0;
-  for (const auto& call : report.calls) bytes += call.bytes;
-  fmt::print("\none step on rank 0: {} collectives, {:.1f} KiB received\n{}", report.calls.size(),
-             static_cast<double>(bytes) / 1024, report.collectives);
-  if (!report.collectives.ends_with('\n')) fmt::print("\n");
+  for (const Leg& leg : report.legs) {
+    for (const auto& picture : leg.pictures) fmt::print("\n{} on {}\n{}", picture.name, leg.mesh, picture.text);
+    int64_t bytes = 0;
+    for (const auto& call : leg.calls) bytes += call.bytes;
+    fmt::print("\none step on {}, rank 0: {} collectives, {:.1f} KiB received\n{}", leg.mesh, leg.calls.size(),
+               static_cast<double>(bytes) / 1024, leg.collectives);
+  }
+  if (report.legs.size() == 2)
+    fmt::print("\nsaved on {} after step {} ({:.1f} MiB, {:.0f} ms); resumed on {} ({:.0f} ms)\n", report.legs[0].mesh,
+               report.legs[0].steps, static_cast<double>(report.checkpoint_bytes) / (1 << 20),
+               1e3 * report.save_seconds, report.legs[1].mesh, 1e3 * report.load_seconds);
 
   const auto differences = relative_differences(report.sharded, report.alone);
   const auto largest = std::ranges::max_element(differences);
@@ -166,41 +242,50 @@ int tell(const Report& report, const std::string& html) {
   return 1;
 }
 
-void announce(const Report& report, const Gpt& model) {
+void announce(const Job& job, const Report& report, const Gpt& model) {
   int64_t weights = 0;
   for (const auto& parameter : model->parameters()) weights += parameter.numel();
-  fmt::print("a GPT of {} weights on mesh {} ({} {}, {}, {}), and the same on one rank\n", weights, report.mesh,
-             report.ranks, report.as_processes ? "processes" : "threads", report.device, report.dtype);
+  fmt::print("a GPT of {} weights on mesh {}, then on {} ({} {}, {}, {}), and the same on one rank\n", weights,
+             sherd::to_string(job.mesh), sherd::to_string(job.resume_mesh), report.ranks,
+             report.as_processes ? "processes" : "threads", report.device, report.dtype);
   std::fflush(stdout);
 }
 
 int run(const DemoOptions& options, char** argv) {
-  Job job{.mesh = chosen_mesh(options), .training = {}, .device = options.device, .steps = options.steps};
+  Job job{.mesh = chosen_mesh(options),
+          .resume_mesh = {},
+          .training = {},
+          .device = options.device,
+          .checkpoint = options.checkpoint,
+          .steps = options.steps};
+  job.resume_mesh = chosen_resume_mesh(options, job.mesh.size());
   if (options.processes && !is_launched()) launch_self(job.mesh.size(), argv);
 
   job.training.model.vocabulary = job.corpus.vocabulary();
   job.training.dtype = options.dtype == "float64" ? at::kDouble : at::kFloat;
   Report report{.ranks = job.mesh.size(),
-                .mesh = sherd::to_string(job.mesh),
                 .device = options.device,
                 .dtype = options.dtype,
                 .as_processes = options.processes,
                 .tolerance = options.dtype == "float64" ? 1e-10 : 1e-4};
 
   const Gpt model = make_model(job.training);
-  const auto copy = [&] { return copy_model(model, job.training); };
+  TrainOptions others = job.training;
+  others.seed += 1;
+  const auto models = [&] {
+    return Models{copy_model(model, job.training), make_model(others), copy_model(model, job.training)};
+  };
   if (options.processes) {
     const sherd::World world = sherd::init();
-    if (world.rank() == 0) announce(report, model);
-    train(job, copy(), model, world, report);
+    if (world.rank() == 0) announce(job, report, model);
+    train(job, models(), world, report);
     return world.rank() == 0 ? tell(report, options.html) : 0;
   }
-  announce(report, model);
-  std::vector<Gpt> models;
-  for (int64_t rank = 0; rank < job.mesh.size(); ++rank) models.push_back(copy());
-  sherd::spawn(static_cast<int>(job.mesh.size()), [&](sherd::World& world) {
-    train(job, models[static_cast<size_t>(world.rank())], model, world, report);
-  });
+  announce(job, report, model);
+  std::vector<Models> of_ranks;
+  for (int64_t rank = 0; rank < job.mesh.size(); ++rank) of_ranks.push_back(models());
+  sherd::spawn(static_cast<int>(job.mesh.size()),
+               [&](sherd::World& world) { train(job, of_ranks[static_cast<size_t>(world.rank())], world, report); });
   return tell(report, options.html);
 }
 
@@ -209,10 +294,14 @@ int run(const DemoOptions& options, char** argv) {
 int main(int argc, char** argv) {
   DemoOptions options;
   CLI::App parser(
-      "Trains a small GPT on the ranks of a mesh and, from the same weights, on one rank; compares the losses at every "
-      "step, draws how parameters are sharded and counts what is sent. Exit code 1 where the losses disagree.");
+      "Trains a small GPT on the ranks of a mesh and, from the same weights, on one rank; half way it saves a "
+      "checkpoint "
+      "and goes on from it on another mesh. Compares the losses at every step, draws how parameters are sharded and "
+      "counts what is sent. Exit code 1 where the losses disagree.");
   parser.add_option("--ranks", options.ranks, "how many ranks (4)")->check(CLI::PositiveNumber);
   parser.add_option("--mesh", options.mesh, "axes dp (cuts the batch) and tp (cuts the weights); \"[dp=2, tp=2]\"");
+  parser.add_option("--resume-mesh", options.resume_mesh, "the mesh of the second half (all ranks along dp)");
+  parser.add_option("--checkpoint", options.checkpoint, "the folder to save to (demo.checkpoint)");
   parser.add_flag("--processes", options.processes, "ranks are processes, not threads");
   parser.add_option("--device", options.device, "cpu or cuda (cpu)")->check(CLI::IsMember({"cpu", "cuda"}));
   parser.add_option("--dtype", options.dtype, "float32 or float64 (float32)")

@@ -25,6 +25,7 @@ svg .grid { stroke: var(--line); }
 svg polyline { fill: none; stroke-linejoin: round; }
 svg .one { stroke: var(--one); stroke-width: 7; stroke-linecap: round; }
 svg .many { stroke: var(--many); stroke-width: 2; }
+svg .mark { stroke: var(--ink); stroke-width: 1; stroke-dasharray: 2 3; }
 svg .limit { stroke: var(--faint); stroke-width: 1.5; stroke-dasharray: 5 4; }
 table { border-collapse: collapse; } th, td { padding: .2em 1em .2em 0; text-align: left; }
 th { border-bottom: 1px solid var(--line); font-weight: 600; } td.number, th.number { text-align: right; }
@@ -63,6 +64,29 @@ std::string collectives_table(const std::vector<sherd::CollectiveCall>& calls) {
   return html + "</table>\n";
 }
 
+// "", or where the run was stopped and taken up again.
+std::string resumption(const Report& report) {
+  if (report.legs.size() < 2) return "";
+  return fmt::format(
+      "<p>After step {} the ranks saved a checkpoint on mesh <code>{}</code> ({} in {:.0f} ms). A model with other "
+      "weights, on mesh <code>{}</code>, loaded it ({:.0f} ms) and went on: each rank read the parts that it has "
+      "there.</p>\n",
+      report.legs[0].steps, report.legs[0].mesh, bytes_text(report.checkpoint_bytes), 1e3 * report.save_seconds,
+      report.legs[1].mesh, 1e3 * report.load_seconds);
+}
+
+std::vector<Mark> marks_of(const Report& report) {
+  if (report.legs.size() < 2) return {};
+  return {{report.legs[0].steps, fmt::format("saved; resumed on {}", report.legs[1].mesh)}};
+}
+
+std::string meshes_text(const Report& report) {
+  std::string text;
+  for (const Leg& leg : report.legs)
+    text += fmt::format("{}<code>{}</code>", text.empty() ? "Mesh " : ", then ", leg.mesh);
+  return text;
+}
+
 }  // namespace
 
 std::string make_page(const Report& report) {
@@ -77,34 +101,40 @@ std::string make_page(const Report& report) {
       many, kStyle);
   html += fmt::format(
       "<h1>A small GPT, trained on {} and on one</h1>\n"
-      "<p>Mesh <code>{}</code>, {} on {}, ranks as {}. The model is the same plain <code>torch::nn</code> module in "
+      "<p>{}, {} on {}, ranks as {}. The model is the same plain <code>torch::nn</code> module in "
       "both "
       "runs, from the same weights. After {} steps the two losses differ by at most <b>{:.1e}</b> of their value; "
       "{:.0e} "
       "is allowed.</p>\n",
-      many, report.mesh, report.dtype, report.device, report.as_processes ? "processes" : "threads",
+      many, meshes_text(report), report.dtype, report.device, report.as_processes ? "processes" : "threads",
       report.sharded.size(), largest, report.tolerance);
 
+  html += resumption(report);
   html += "<h2>The curves</h2>\n<div class=\"charts\">\n";
-  html += draw_chart({.title = "loss", .series = {{"one rank", "one", report.alone}, {many, "many", report.sharded}}});
+  html += draw_chart({.title = "loss",
+                      .series = {{"one rank", "one", report.alone}, {many, "many", report.sharded}},
+                      .marks = marks_of(report)});
   html += draw_chart({.title = "relative difference",
                       .series = {{"difference", "many", differences},
                                  {"allowed", "limit", std::vector<double>(differences.size(), report.tolerance)}},
+                      .marks = marks_of(report),
                       .logarithmic = true});
   html += fmt::format(
       "</div>\n<p class=\"faint\">{} steps took {:.1f} s on {} and {:.1f} s on one, on the same machine.</p>\n",
       report.sharded.size(), report.sharded_seconds, many, report.alone_seconds);
 
   html += "<h2>Where parameters lie</h2>\n";
-  html +=
-      "<p>The numbers in the boxes are ranks: ranks that share a box hold the same data.</p>\n<div "
-      "class=\"pictures\">\n";
-  for (const auto& picture : report.pictures)
-    html += fmt::format("<figure><figcaption><code>{}</code></figcaption>\n{}</figure>\n", picture.name,
-                        sherd::draw_svg(picture.layout, {.width = 230}));
-  html += "</div>\n";
+  html += "<p>The numbers in the boxes are ranks: ranks that share a box hold the same data.</p>\n";
+  for (const Leg& leg : report.legs) {
+    html += fmt::format("<p>On <code>{}</code>:</p>\n<div class=\"pictures\">\n", leg.mesh);
+    for (const auto& picture : leg.pictures)
+      html += fmt::format("<figure><figcaption><code>{}</code></figcaption>\n{}</figure>\n", picture.name,
+                          sherd::draw_svg(picture.layout, {.width = 230}));
+    html += "</div>\n";
+  }
 
   html += "<h2>What one step sends</h2>\n<p>As rank 0 called it, from the batch to the loss that was read.</p>\n";
-  html += collectives_table(report.calls);
+  for (const Leg& leg : report.legs)
+    html += fmt::format("<p>On <code>{}</code>:</p>\n{}", leg.mesh, collectives_table(leg.calls));
   return html + "</body>\n</html>\n";
 }

@@ -9,7 +9,7 @@ namespace {
 constexpr int kCells = 30;
 }
 
-Progress::Progress(int total) : total_(total), on_terminal_(isatty(STDOUT_FILENO) != 0) {}
+Progress::Progress(int total, int every) : total_(total), every_(every), on_terminal_(isatty(STDOUT_FILENO) != 0) {}
 
 // An error message that follows begins a line of its own.
 Progress::~Progress() {
@@ -23,8 +23,9 @@ void Progress::show(int done, const std::string& note) {
     fmt::print("\r{} {}/{}  {}\x1b[K", bar, done, total_, note);
     line_is_open_ = done < total_;
     if (!line_is_open_) std::puts("");
-  } else if (done % 10 == 0 || done == 1 || done == total_) {
+  } else if (!began_ || done % every_ == 0 || done == total_) {
     fmt::print("step {}/{}  {}\n", done, total_, note);
   }
+  began_ = true;
   std::fflush(stdout);
 }

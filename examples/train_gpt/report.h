@@ -1,5 +1,5 @@
 #pragma once
-// What the demo has to tell: the two curves, how parameters lie, what one step sends.
+// What the demo has to tell: the two curves, where it resumed, how parameters lie, what one step sends.
 
 #include <string>
 #include <vector>
@@ -13,9 +13,17 @@ struct ParameterPicture {
   sherd::Layout layout;
 };
 
+/// A part of the run on one mesh.
+struct Leg {
+  std::string mesh = {};
+  int steps = 0;
+  std::vector<ParameterPicture> pictures = {};
+  std::vector<sherd::CollectiveCall> calls = {};  // of one step on rank 0
+  std::string collectives = {};                   // the same as text
+};
+
 struct Report {
   int64_t ranks = 0;
-  std::string mesh = {};
   std::string device = {};
   std::string dtype = {};
   bool as_processes = false;
@@ -24,7 +32,8 @@ struct Report {
   std::vector<double> alone = {};
   double sharded_seconds = 0;
   double alone_seconds = 0;
-  std::vector<ParameterPicture> pictures = {};
-  std::vector<sherd::CollectiveCall> calls = {};  // of one step on rank 0
-  std::string collectives = {};                   // the same as text
+  std::vector<Leg> legs = {};  // two with a checkpoint between them, or one
+  int64_t checkpoint_bytes = 0;
+  double save_seconds = 0;
+  double load_seconds = 0;
 };

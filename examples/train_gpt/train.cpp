@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sherd/data_parallel.h"
 #include "sherd/dtensor.h"
+#include "sherd/model_state.h"
 #include "sherd/parallel.h"
+#include "sherd/random.h"
 
 namespace {
-
-constexpr uint64_t kSeed = 20;
 
 torch::optim::AdamWOptions optimizer_options(const TrainOptions& options) {
   return torch::optim::AdamWOptions(options.learning_rate).weight_decay(0.01);
@@ -27,7 +28,7 @@ bool ends_with_any(const std::string& name, std::initializer_list<const char*> e
 }  // namespace
 
 Gpt make_model(const TrainOptions& options) {
-  torch::manual_seed(kSeed);
+  torch::manual_seed(options.seed);
   Gpt model(options.model);
   model->to(options.dtype);
   return model;
@@ -42,17 +43,12 @@ Gpt copy_model(const Gpt& model, const TrainOptions& options) {
   return copy;
 }
 
-sherd::Placements parameter_placements(const sherd::Mesh& mesh, const std::string& name) {
-  sherd::Placements placements(static_cast<size_t>(mesh.ndim()), sherd::Replicate());
-  const auto tp = mesh.find_axis("tp");
-  if (!tp) return placements;
-  auto& along_tp = placements[static_cast<size_t>(*tp)];
-  const bool has_cut_outputs = ends_with_any(name, {"query.weight", "key.weight", "value.weight", "up.weight",
-                                                    "query.bias", "key.bias", "value.bias", "up.bias"});
-  const bool has_cut_inputs = ends_with_any(name, {"out.weight", "down.weight"});
-  if (has_cut_outputs) along_tp = sherd::Shard(0);
-  if (has_cut_inputs) along_tp = sherd::Shard(1);
-  return placements;
+sherd::Placement tensor_parallel_placement(const std::string& name) {
+  if (ends_with_any(name, {"query.weight", "key.weight", "value.weight", "up.weight", "query.bias", "key.bias",
+                           "value.bias", "up.bias"}))
+    return sherd::Shard(0);
+  if (ends_with_any(name, {"out.weight", "down.weight"})) return sherd::Shard(1);
+  return sherd::Replicate();
 }
 
 sherd::Placements batch_placements(const sherd::Mesh& mesh) {
@@ -72,9 +68,17 @@ Trainer::Trainer(Gpt model, const Corpus& corpus, const TrainOptions& options, a
 Trainer::Trainer(Gpt model, const Corpus& corpus, const TrainOptions& options, const sherd::DeviceMesh& mesh)
     : Trainer(std::move(model), corpus, options, mesh.device()) {
   mesh_ = mesh;
-  sherd::distribute_module(model_, mesh, [&](const std::string& name, const at::Tensor&) {
-    return parameter_placements(mesh.mesh(), name);
-  });
+  if (mesh.mesh().find_axis("tp")) {
+    sherd::distribute_module(model_, mesh["tp"], [](const std::string& name, const at::Tensor&) {
+      return sherd::Placements{tensor_parallel_placement(name)};
+    });
+  }
+  if (mesh.mesh().find_axis("dp")) {
+    if (options_.fully_sharded)
+      sherd::fully_shard(model_, mesh["dp"]);
+    else
+      sherd::data_parallel(model_, mesh["dp"]);
+  }
 }
 
 at::Tensor Trainer::placed(const at::Tensor& rows) const {
@@ -85,13 +89,35 @@ at::Tensor Trainer::placed(const at::Tensor& rows) const {
 }
 
 double Trainer::step() {
-  const Batch batch = corpus_.batch(steps_++, options_.batch, options_.model.length);
+  const Batch batch = corpus_.batch(steps_++, options_.batch, options_.model.length, options_.seed);
+  set_learning_rate();
   optimizer_.zero_grad();
   const auto loss = model_->loss(placed(batch.inputs), placed(batch.targets));
   loss.backward();
   optimizer_.step();
   const auto value = loss.detach();
   return (mesh_ ? sherd::full_tensor(value) : value).item<double>();
+}
+
+void Trainer::set_learning_rate() {
+  const double share =
+      steps_ < options_.warmup ? static_cast<double>(steps_) / static_cast<double>(options_.warmup) : 1;
+  for (auto& group : optimizer_.param_groups()) group.options().set_lr(share * options_.learning_rate);
+}
+
+sherd::StateDict Trainer::state() {
+  return {{"model", sherd::get_model_state_dict(*model_)},
+          {"optimizer", sherd::get_optimizer_state_dict(*model_, optimizer_)},
+          {"step", steps_},
+          {"generator", sherd::get_generator_state(sherd::default_generator())}};
+}
+
+void Trainer::go_on_from(const sherd::StateDict& state) {
+  // The tensors of the model and of the optimizer are filled already; numbers are not.
+  sherd::set_optimizer_state_dict(*model_, optimizer_, *state.at("optimizer").dict());
+  steps_ = *state.at("step").integer();
+  auto generator = sherd::default_generator();
+  sherd::set_generator_state(generator, *state.at("generator").tensor());
 }
 
 std::vector<double> relative_differences(const std::vector<double>& a, const std::vector<double>& b) {

@@ -9,12 +9,17 @@
 #include "gpt.h"
 #include "sherd/device_mesh.h"
 #include "sherd/placement.h"
+#include "sherd/state_dict.h"
 
 struct TrainOptions {
   GptConfig model;
   int64_t batch = 8;
   double learning_rate = 1e-3;
+  int64_t warmup = 0;  // steps over which the learning rate grows to that
   at::ScalarType dtype = at::kFloat;
+  uint64_t seed = 20;  // of the weights and of the batches
+  /// Whether axis dp cuts the parameters too, and not the batch alone.
+  bool fully_sharded = false;
 };
 
 /// A model whose weights follow from the seed alone. Draws from torch's generator, which the threads of a program
@@ -24,9 +29,9 @@ Gpt make_model(const TrainOptions& options);
 /// A model of its own with the same weights. Draws numbers too, and forgets them.
 Gpt copy_model(const Gpt& model, const TrainOptions& options);
 
-/// How a parameter lies on the mesh. Axis tp cuts the attention by heads and the hidden layer of the MLP by columns
-/// (Megatron's scheme: two all-reduces per block and direction); every other axis holds all of it.
-sherd::Placements parameter_placements(const sherd::Mesh& mesh, const std::string& name);
+/// How a parameter lies on the axis tp: it cuts the attention by heads and the hidden layer of the MLP by columns
+/// (Megatron's scheme: two all-reduces per block and direction).
+sherd::Placement tensor_parallel_placement(const std::string& name);
 
 /// How a batch lies on the mesh: axis dp cuts its rows.
 sherd::Placements batch_placements(const sherd::Mesh& mesh);
@@ -39,10 +44,18 @@ class Trainer {
 
   /// One step of AdamW on the next batch. Returns the loss before it, on every rank the same.
   double step();
+  /// How many were made, before this program too.
+  int64_t steps() const { return steps_; }
 
   Gpt& model() { return model_; }
 
+  /// All that the next steps depend on, for a checkpoint: its tensors are the trainer's own. Once a checkpoint was
+  /// loaded into it, go_on_from() takes the rest of it. The mesh may be another than the one that saved.
+  sherd::StateDict state();
+  void go_on_from(const sherd::StateDict& state);
+
  private:
+  void set_learning_rate();
   at::Tensor placed(const at::Tensor& rows) const;
 
   Gpt model_;
