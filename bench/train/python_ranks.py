@@ -118,7 +118,7 @@ class ReceivedBytes(TorchDispatchMode):
     def received(self, namespace, name, args):
         if namespace == "c10d":
             if name == "allreduce_":
-                ranks = args[1].size() if hasattr(args[1], "size") else dist.get_world_size()
+                ranks = dist.ProcessGroup.unbox(args[1]).size()
                 return sum(2 * nbytes(each) * (ranks - 1) // ranks for each in args[0])
             if name == "_allgather_base_":
                 return nbytes(args[0]) - nbytes(args[1])
@@ -191,22 +191,25 @@ def main():
         loss = F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
         loss.backward()
         optimizer.step()
-        return loss.item()  # as the C++ side reads it at every step
+        return loss.detach()
 
     for number in range(options.warmup):
-        step(number)
+        loss = step(number)
+    if options.device == "cuda":
+        torch.cuda.synchronize()
     if not options.plain:
         dist.barrier()
     start = time.perf_counter()
     for number in range(options.warmup, options.warmup + options.steps):
         loss = step(number)
+    if options.device == "cuda":
+        torch.cuda.synchronize()
     if not options.plain:
         dist.barrier()
     seconds = time.perf_counter() - start
     peak = torch.tensor([peak_mib()])  # before the step that is looked at
     with ReceivedBytes() as received:
         step(options.warmup + options.steps)
-    loss = torch.tensor([loss])
     if not options.plain:
         dist.all_reduce(peak, dist.ReduceOp.MAX)
         # The ranks of an axis tp have the same loss, and the parts of the batch are equal: the mean is the batch's.

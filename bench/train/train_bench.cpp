@@ -23,6 +23,7 @@ struct BenchOptions {
   std::string device = "cpu";
   int64_t steps = 50, warmup = 10;
   bool plain = false;
+  bool show = false;
   TrainOptions training = {};
 };
 
@@ -41,28 +42,30 @@ double largest(const sherd::Group& group, double value) {
 }
 
 nlohmann::json measure(Trainer& trainer, const BenchOptions& options, const std::optional<sherd::World>& world) {
-  const auto together = [&] {
+  const auto finish_steps = [&] {
+    if (options.device == "cuda") torch::cuda::synchronize();
     if (world) sherd::barrier(world->group());
   };
-  for (int64_t i = 0; i < options.warmup; ++i) trainer.step();
-  together();
+  for (int64_t i = 0; i < options.warmup; ++i) trainer.advance();
+  finish_steps();
   const auto start = std::chrono::steady_clock::now();
-  double loss = 0;
-  for (int64_t i = 0; i < options.steps; ++i) loss = trainer.step();
-  together();
+  at::Tensor loss;
+  for (int64_t i = 0; i < options.steps; ++i) loss = trainer.advance();
+  finish_steps();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double peak = peak_mib();
   int64_t bytes = 0;
   {
     const sherd::CommRecorder recorder;
-    trainer.step();
+    trainer.advance();
     bytes = recorder.bytes();
+    if (options.show && (!world || world->rank() == 0)) std::fprintf(stderr, "%s", recorder.to_string().c_str());
   }
   const int64_t tokens = options.steps * options.training.batch * options.training.model.length;
   return {{"tokens_per_second", static_cast<double>(tokens) / seconds},
           {"bytes", bytes},
           {"peak_mib", world ? largest(world->group(), peak) : peak},
-          {"loss", loss}};
+          {"loss", Trainer::value_of(loss)}};
 }
 
 void print(const nlohmann::json& row) { std::printf("%s\n", nlohmann::json::array({row}).dump().c_str()); }
@@ -84,6 +87,7 @@ int main(int argc, char** argv) {
   app.add_option("--batch", options.training.batch, "sequences, on all ranks together");
   app.add_option("--steps", options.steps, "steps that are measured");
   app.add_option("--warmup", options.warmup, "steps before these");
+  app.add_flag("--show", options.show, "print what one step sends");
   CLI11_PARSE(app, argc, argv);
   const Corpus corpus(kText);
   options.training.model.vocabulary = corpus.vocabulary();

@@ -75,9 +75,10 @@ std::string resumption(const Report& report) {
       report.legs[1].mesh, 1e3 * report.load_seconds);
 }
 
-std::vector<Mark> marks_of(const Report& report) {
+std::vector<Mark> marks_of(const Report& report, bool with_text) {
   if (report.legs.size() < 2) return {};
-  return {{report.legs[0].steps, fmt::format("saved; resumed on {}", report.legs[1].mesh)}};
+  const std::string text = fmt::format("saved; resumed on {}", report.legs[1].mesh);
+  return {{report.legs[0].steps, with_text ? text : ""}};
 }
 
 std::string meshes_text(const Report& report) {
@@ -113,11 +114,11 @@ std::string make_page(const Report& report) {
   html += "<h2>The curves</h2>\n<div class=\"charts\">\n";
   html += draw_chart({.title = "loss",
                       .series = {{"one rank", "one", report.alone}, {many, "many", report.sharded}},
-                      .marks = marks_of(report)});
+                      .marks = marks_of(report, true)});
   html += draw_chart({.title = "relative difference",
                       .series = {{"difference", "many", differences},
                                  {"allowed", "limit", std::vector<double>(differences.size(), report.tolerance)}},
-                      .marks = marks_of(report),
+                      .marks = marks_of(report, false),
                       .logarithmic = true});
   html += fmt::format(
       "</div>\n<p class=\"faint\">{} steps took {:.1f} s on {} and {:.1f} s on one, on the same machine.</p>\n",

@@ -74,8 +74,9 @@ void add_options(CLI::App& app, Settings& settings) {
   app.add_option("--learning-rate", training.learning_rate, "of AdamW (0.001)")->check(at_least(0));
   app.add_option("--warmup", training.warmup, "steps over which the learning rate grows to that (0)")
       ->check(at_least(0));
-  app.add_option("--dtype", settings.dtype, "float32 or float64 (float32)")
-      ->check(CLI::IsMember({"float32", "float64"}));
+  app.add_option("--dtype", settings.dtype,
+                 "float32, float64, or with --fsdp bfloat16: weights are used in it, and kept in float32 (float32)")
+      ->check(CLI::IsMember({"float32", "float64", "bfloat16"}));
   app.add_option("--seed", training.seed, "of the weights, the batches and the dropout (20)");
   app.add_option("--text", settings.text, "a file to learn (a story that is built in)");
   app.add_option("--device", settings.device, "cpu or cuda (cpu)")->check(CLI::IsMember({"cpu", "cuda"}));
@@ -116,6 +117,7 @@ void complete(Settings& settings, int64_t ranks, const Corpus& corpus) {
   const auto refuse = [](const ErrorText& text) { throw std::invalid_argument(text.str()); };
   model.vocabulary = corpus.vocabulary();
   training.dtype = settings.dtype == "float64" ? at::kDouble : at::kFloat;
+  training.uses_bfloat16 = settings.dtype == "bfloat16";
 
   if (settings.dp == 0) settings.dp = std::max<int64_t>(1, ranks / settings.tp);
   if (settings.dp * settings.tp != ranks) {
@@ -131,6 +133,11 @@ void complete(Settings& settings, int64_t ranks, const Corpus& corpus) {
                .fact("batch", fmt::format("{} sequences", training.batch))
                .fact("dp", fmt::format("{} ranks", settings.dp))
                .help(fmt::format("--batch {}", next)));
+  }
+  if (training.uses_bfloat16 && !training.fully_sharded) {
+    refuse(ErrorText("train_gpt", "bfloat16 is for weights that are gathered when they are used")
+               .fact("--dtype", settings.dtype)
+               .help("--fsdp --dtype bfloat16"));
   }
   if (model.width % model.heads != 0) {
     refuse(ErrorText("train_gpt", "the heads do not divide the width")

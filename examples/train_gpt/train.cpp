@@ -69,13 +69,16 @@ Trainer::Trainer(Gpt model, const Corpus& corpus, const TrainOptions& options, c
     : Trainer(std::move(model), corpus, options, mesh.device()) {
   mesh_ = mesh;
   if (mesh.mesh().find_axis("tp")) {
-    sherd::distribute_module(model_, mesh["tp"], [](const std::string& name, const at::Tensor&) {
-      return sherd::Placements{tensor_parallel_placement(name)};
+    const bool is_cut = mesh["tp"].size() > 1;
+    sherd::distribute_module(model_, mesh["tp"], [&](const std::string& name, const at::Tensor&) {
+      return sherd::Placements{is_cut ? tensor_parallel_placement(name) : sherd::Replicate()};
     });
   }
   if (mesh.mesh().find_axis("dp")) {
+    sherd::FullyShardOptions sharding;
+    if (options_.uses_bfloat16) sharding.mixed_precision = {.param_dtype = at::kBFloat16, .reduce_dtype = at::kFloat};
     if (options_.fully_sharded)
-      sherd::fully_shard(model_, mesh["dp"]);
+      sherd::fully_shard(model_, mesh["dp"], sharding);
     else
       sherd::data_parallel(model_, mesh["dp"]);
   }
@@ -88,15 +91,18 @@ at::Tensor Trainer::placed(const at::Tensor& rows) const {
   return sherd::distribute_tensor(local, *mesh_, batch_placements(mesh_->mesh()), {.source = std::nullopt});
 }
 
-double Trainer::step() {
+at::Tensor Trainer::advance() {
   const Batch batch = corpus_.batch(steps_++, options_.batch, options_.model.length, options_.seed);
   set_learning_rate();
   optimizer_.zero_grad();
   const auto loss = model_->loss(placed(batch.inputs), placed(batch.targets));
   loss.backward();
   optimizer_.step();
-  const auto value = loss.detach();
-  return (mesh_ ? sherd::full_tensor(value) : value).item<double>();
+  return loss.detach();
+}
+
+double Trainer::value_of(const at::Tensor& loss) {
+  return (sherd::is_dtensor(loss) ? sherd::full_tensor(loss) : loss).item<double>();
 }
 
 void Trainer::set_learning_rate() {

@@ -20,6 +20,8 @@ struct TrainOptions {
   uint64_t seed = 20;  // of the weights and of the batches
   /// Whether axis dp cuts the parameters too, and not the batch alone.
   bool fully_sharded = false;
+  /// Whether parameters are used in bfloat16, where they are fully sharded. They and the optimizer keep their own type.
+  bool uses_bfloat16 = false;
 };
 
 /// A model whose weights follow from the seed alone. Draws from torch's generator, which the threads of a program
@@ -43,7 +45,10 @@ class Trainer {
   Trainer(Gpt model, const Corpus& corpus, const TrainOptions& options, const sherd::DeviceMesh& mesh);
 
   /// One step of AdamW on the next batch. Returns the loss before it, on every rank the same.
-  double step();
+  double step() { return value_of(advance()); }
+  /// The same in two: the step, and reading its loss, which needs the other ranks.
+  at::Tensor advance();
+  static double value_of(const at::Tensor& loss);
   /// How many were made, before this program too.
   int64_t steps() const { return steps_; }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "command.h"
+#include "sherd/checkpoint.h"
 #include "sherd/dtensor.h"
 #include "sherd/random.h"
 #include "sherd/world.h"
@@ -53,6 +55,63 @@ INSTANTIATE_TEST_SUITE_P(Meshes, TrainGptTest,
                          testing::Values("[dp=2, tp=2]", "[dp=2]", "[tp=2]", "[tp=4]", "[tp=2, dp=2]", "[dp=3]",
                                          "[tp=3]"),
                          [](const auto& each) { return "Mesh" + std::to_string(each.index); });
+
+// A run on some ranks: half of it on one mesh, and the rest, from a checkpoint, in a model with other weights on
+// another.
+struct Halves {
+  std::string first, second;
+  bool first_is_fully_sharded = false, second_is_fully_sharded = false;
+};
+
+class TrainGptResumeTest : public testing::TestWithParam<Halves> {};
+
+TEST_P(TrainGptResumeTest, ACheckpointGoesOnOnAnotherMesh) {
+  const Corpus corpus(kText);
+  TrainOptions options = small_options(corpus);
+  options.warmup = kSteps;  // so that the step counts
+  options.model.dropout = 0.1;
+  TrainOptions others = options;
+  others.seed += 1;
+  const Halves& halves = GetParam();
+  const sherd::testing::TempFolder folder;
+  const std::string checkpoint = folder.path() / "checkpoint";
+  const auto run = [&](const std::string& text, bool fully_sharded, bool resumes, int64_t until) {
+    const sherd::Mesh ranks = sherd::parse_mesh(text);
+    TrainOptions mine = options;
+    mine.fully_sharded = fully_sharded;
+    std::vector<Gpt> models;
+    for (int64_t rank = 0; rank < ranks.size(); ++rank) models.push_back(make_model(resumes ? others : options));
+    std::vector<double> losses;
+    sherd::spawn(static_cast<int>(ranks.size()), [&](sherd::World& world) {
+      sherd::manual_seed(resumes ? 1 : 5);
+      Trainer trainer(models[static_cast<size_t>(world.rank())], corpus, mine, sherd::DeviceMesh("cpu", ranks));
+      if (resumes) {
+        auto state = trainer.state();
+        sherd::load(state, checkpoint);
+        trainer.go_on_from(state);
+      }
+      while (trainer.steps() < until) {
+        const double loss = trainer.step();
+        if (world.rank() == 0) losses.push_back(loss);
+      }
+      if (!resumes) sherd::save(trainer.state(), checkpoint);
+    });
+    return losses;
+  };
+  const auto expected = run("[dp=1]", false, /*resumes=*/false, kSteps);
+  auto losses = run(halves.first, halves.first_is_fully_sharded, /*resumes=*/false, kSteps / 2);
+  const auto rest = run(halves.second, halves.second_is_fully_sharded, /*resumes=*/true, kSteps);
+  losses.insert(losses.end(), rest.begin(), rest.end());
+  ASSERT_EQ(losses.size(), expected.size());
+  EXPECT_THAT(relative_differences(losses, expected), testing::Each(testing::Le(1e-10)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, TrainGptResumeTest,
+                         testing::Values(Halves{"[dp=2, tp=2]", "[dp=4, tp=1]"},
+                                         Halves{"[dp=4]", "[dp=2, tp=2]", true, true},
+                                         Halves{"[dp=2, tp=2]", "[dp=3]", true, false},
+                                         Halves{"[tp=3]", "[dp=1]", false, true}),
+                         [](const auto& each) { return "Case" + std::to_string(each.index); });
 
 TEST(TrainGptTextTest, BatchesFollowFromTheStepAlone) {
   const Corpus corpus(kText);
