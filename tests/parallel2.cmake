@@ -9,3 +9,8 @@ sherd_test(serving_test LABEL property LINK sherd SOURCES property/serving_test.
 if(TARGET serving_test)
   target_include_directories(serving_test PRIVATE ${PROJECT_SOURCE_DIR}/examples/serve_gpt)
 endif()
+sherd_test(stages_transports_test LABEL property LINK sherd SOURCES property/stages_transports_test.cpp)
+if(TARGET train_gpt)
+  sherd_test(gpt_parallel_test LABEL property LINK sherd SOURCES property/gpt_parallel_test.cpp)
+  target_link_libraries(gpt_parallel_test PRIVATE train_gpt)
+endif()

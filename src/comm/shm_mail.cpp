@@ -54,14 +54,19 @@ void ShmMail::make_room(int to, Outbox& outbox, size_t bytes) {
   const size_t needed = bytes + sizeof(Record);
   while (!outbox.full.empty() && slot.taken.reached(outbox.full.front().first)) outbox.full.pop_front();
   if (!outbox.segment.empty()) {
-    if (outbox.offset + needed <= outbox.segment.size()) return;
-    if (needed <= outbox.segment.size() && slot.taken.reached(outbox.posted)) {
+    const size_t end = slot.taken.reached(outbox.rewound) ? outbox.segment.size() : outbox.rewound_at;
+    if (outbox.offset + needed <= end) return;
+    // The receiver may come to the record that leads back after what is written next.
+    if (needed <= outbox.offset && slot.taken.reached(outbox.posted)) {
+      outbox.rewound_at = outbox.offset;
       append(to, outbox, {.kind = RecordKind::rewind}, nullptr);
+      outbox.rewound = outbox.posted;
       outbox.offset = 0;
       return;
     }
   }
-  ShmSegment next = ShmSegment::create_private(std::max(kSegment, needed));
+  // Twice what is needed: a second message of this size fits behind the first, and then there is room to begin again.
+  ShmSegment next = ShmSegment::create_private(std::max(kSegment, 2 * needed));
   if (outbox.segment.empty()) {
     slot.first.store(next.descriptor(), std::memory_order_release);
   } else {
@@ -70,6 +75,8 @@ void ShmMail::make_room(int to, Outbox& outbox, size_t bytes) {
   }
   outbox.segment = std::move(next);
   outbox.offset = 0;
+  outbox.rewound = outbox.posted;
+  outbox.rewound_at = outbox.segment.size();
 }
 
 void ShmMail::post(int to, int tag, const at::Tensor& tensor) {

@@ -35,6 +35,8 @@ class ShmMail {
     ShmSegment segment;
     size_t offset = 0;
     uint32_t posted = 0;
+    uint32_t rewound = 0;   // the number of the last record that led to the beginning of this segment,
+    size_t rewound_at = 0;  // and where it stands: nothing may be written there until it is taken
     std::deque<std::pair<uint32_t, ShmSegment>> full;  // kept until this many records are taken
   };
   struct Tag {

@@ -218,6 +218,25 @@ TEST(ContextParallelTest, ATensorIsCutInBalanceOnItsOwnMeshOrALargerOne) {
   });
 }
 
+TEST(ContextParallelTest, ViewsMergeAndSplitBalancedCutsWithoutMovingAnything) {
+  const Tensor x = numbers({4, 24, 3}, 1);
+  spawn(4, [&](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"dp", "cp"});
+    for (const Placement& batch : {Placement(Shard(0)), Placement(Replicate())}) {
+      for (const Placement& cut : {Placement(Shard(1)), Placement(StridedShard(1, 2)), Placement(StridedShard(1, 6))}) {
+        const Tensor part = distribute_tensor(x, mesh, {batch, cut}, {.source = std::nullopt});
+        const CommRecorder recorder;
+        const Tensor flat = part.flatten(0, 1);
+        const Tensor back = flat.view({4, 24, 3});
+        EXPECT_TRUE(recorder.calls().empty()) << to_string(part) << " " << recorder.to_string();
+        EXPECT_EQ(placements_of(back), placements_of(part)) << to_string(flat);
+        EXPECT_TRUE(full_tensor(flat).equal(x.flatten(0, 1))) << to_string(flat);
+        EXPECT_TRUE(full_tensor(back).equal(x)) << to_string(flat);
+      }
+    }
+  });
+}
+
 // A block of a transformer as it stands, between its linear layers, whose inputs have a batch and a sequence.
 class BlockImpl : public torch::nn::Module {
  public:
