@@ -37,3 +37,5 @@ sherd_test(random_errors_test LABEL error LINK sherd SOURCES error/random_errors
 # GCC 12 sees an uninitialized value in the generators that calls leave out.
 set_source_files_properties(property/distributions_test.cpp property/random_cuda_test.cpp error/random_errors_test.cpp
   PROPERTIES COMPILE_OPTIONS -Wno-maybe-uninitialized)
+
+sherd_test(loss_test LABEL property LINK sherd SOURCES property/loss_test.cpp)

@@ -18,6 +18,7 @@
 #include "sherd/group.h"
 #include "sherd/layout.h"
 #include "sherd/local_shards.h"
+#include "sherd/loss_parallel.h"
 #include "sherd/mesh.h"
 #include "sherd/model_state.h"
 #include "sherd/module_outline.h"

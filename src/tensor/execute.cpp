@@ -12,6 +12,7 @@
 #include "comm/errors.h"
 #include "sherd/collectives.h"
 #include "tensor/dispatch.h"
+#include "tensor/loss_parallel_check.h"
 #include "tensor/meta.h"
 #include "tensor/move.h"
 #include "tensor/padding.h"
@@ -345,7 +346,10 @@ class Execution {
 }  // namespace
 
 void execute(const c10::OperatorHandle& op, const OpInfo& info, OpPlan& plan, Stack& stack) {
-  if (plan.any_moves) check_explicit(info, plan);
+  if (plan.any_moves) {
+    check_explicit(info, plan);
+    check_loss_parallel(info, plan);
+  }
   if (!plan.mesh->coordinate()) {
     execute_outside(op, info, plan, stack);
     return;

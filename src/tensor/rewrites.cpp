@@ -26,6 +26,7 @@
 #include "tensor/draw.h"
 #include "tensor/found_rows.h"
 #include "tensor/halo.h"
+#include "tensor/nll_loss.h"
 #include "tensor/own_rows.h"
 #include "tensor/pieces.h"
 #include "tensor/rewrite_tools.h"
@@ -74,28 +75,6 @@ bool mean(const c10::OperatorHandle& op, Stack& stack) {
   const auto type = dtype.isNone() ? std::optional<c10::ScalarType>() : std::optional(dtype.toScalarType());
   const bool keep = !all && argument(stack, op, 2).toBool();
   answer(op, stack, at::sum(self, dims, keep, type).div(count));
-  return true;
-}
-
-// nll_loss_forward(self, target, weight, reduction, ignore_index) and nll_loss2d_forward: the mean over a sharded batch
-// divides the sums. Dim 1 holds the classes.
-bool nll_loss_forward(const c10::OperatorHandle& op, Stack& stack) {
-  if (argument(stack, op, 3).toInt() != kMean) return false;
-  const Tensor self = argument(stack, op, 0).toTensor();
-  const Tensor target = argument(stack, op, 1).toTensor();
-  if (self.dim() < 2) return false;
-  Dims samples;
-  for (int64_t d = 0; d < self.dim(); ++d) {
-    if (d != 1) samples.push_back(d);
-  }
-  Dims targets;
-  for (int64_t d = 0; d < target.dim(); ++d) targets.push_back(d);
-  if (!any_sharded(self, samples) && !any_sharded(target, targets)) return false;
-  stack[stack.size() - op.schema().arguments().size() + 3] = kSum;
-  op.callBoxed(stack);
-  const Tensor count = stack.back().toTensor();
-  Tensor sum = stack[stack.size() - 2].toTensor();
-  stack[stack.size() - 2] = sum.div(count);
   return true;
 }
 
@@ -300,8 +279,10 @@ struct RewriteRow {
 constexpr RewriteRow kRewrites[] = {
     {"aten::mean", "", mean},
     {"aten::mean", "dim", mean},
-    {"aten::nll_loss_forward", "", nll_loss_forward},
-    {"aten::nll_loss2d_forward", "", nll_loss_forward},
+    {"aten::nll_loss_forward", "", nll_loss_of_parts},
+    {"aten::nll_loss2d_forward", "", nll_loss_of_parts},
+    {"aten::nll_loss_backward", "", nll_loss_of_parts_backward},
+    {"aten::nll_loss2d_backward", "", nll_loss_of_parts_backward},
     {"aten::multi_margin_loss", "", mean_margin_loss},
     {"aten::multi_margin_loss_backward", "", mean_margin_loss},
     {"aten::multilabel_margin_loss_forward", "", mean_margin_loss},
