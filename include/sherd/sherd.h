@@ -6,6 +6,7 @@
 #include "sherd/checkpoint.h"
 #include "sherd/checkpoint_manager.h"
 #include "sherd/checkpointable.h"
+#include "sherd/clip_grad.h"
 #include "sherd/collectives.h"
 #include "sherd/context_parallel.h"
 #include "sherd/costs.h"

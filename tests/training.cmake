@@ -1,0 +1,2 @@
+sherd_test(training_test LABEL property LINK sherd
+  SOURCES property/clip_grad_test.cpp)
