@@ -18,6 +18,7 @@
 #include "sherd/explain.h"
 #include "sherd/group.h"
 #include "sherd/layout.h"
+#include "sherd/local_map.h"
 #include "sherd/local_shards.h"
 #include "sherd/loss_parallel.h"
 #include "sherd/mesh.h"
