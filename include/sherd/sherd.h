@@ -16,6 +16,7 @@
 #include "sherd/error.h"
 #include "sherd/expert_parallel.h"
 #include "sherd/explain.h"
+#include "sherd/grad_scaler.h"
 #include "sherd/group.h"
 #include "sherd/layout.h"
 #include "sherd/local_map.h"
