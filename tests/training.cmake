@@ -1,2 +1,2 @@
 sherd_test(training_test LABEL property LINK sherd
-  SOURCES property/clip_grad_test.cpp property/grad_scaler_test.cpp property/local_map_test.cpp)
+  SOURCES property/clip_grad_test.cpp property/ema_test.cpp property/grad_scaler_test.cpp property/local_map_test.cpp)

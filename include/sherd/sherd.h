@@ -13,6 +13,7 @@
 #include "sherd/data_parallel.h"
 #include "sherd/device_mesh.h"
 #include "sherd/dtensor.h"
+#include "sherd/ema.h"
 #include "sherd/error.h"
 #include "sherd/expert_parallel.h"
 #include "sherd/explain.h"
