@@ -1,3 +1,3 @@
 sherd_test(training_test LABEL property LINK sherd
   SOURCES property/clip_grad_test.cpp property/ema_test.cpp property/grad_scaler_test.cpp property/local_map_test.cpp
-          property/optimizers_test.cpp property/sharded_data_test.cpp)
+          property/optimizers_test.cpp property/recompute_test.cpp property/sharded_data_test.cpp)

@@ -31,6 +31,7 @@
 #include "sherd/pipeline.h"
 #include "sherd/placement.h"
 #include "sherd/random.h"
+#include "sherd/recompute.h"
 #include "sherd/redistribute.h"
 #include "sherd/rpc.h"
 #include "sherd/sharded_data.h"

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "comm/device_mesh_state.h"
 #include "comm/errors.h"
@@ -241,6 +242,10 @@ PhiloxGenerator& generator_for(const char* operation, const std::optional<at::Ge
   auto& philox = static_cast<PhiloxGenerator&>(*chosen.unsafeGetGeneratorImpl());
   if (mesh != nullptr) philox.check_agreement(operation, *mesh);
   return philox;
+}
+
+at::Generator exchange_scoped_generator(at::Generator generator) {
+  return std::exchange(scoped, std::move(generator));
 }
 
 namespace {

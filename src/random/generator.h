@@ -58,4 +58,7 @@ PhiloxGenerator* philox_of(const std::optional<at::Generator>& generator);
 PhiloxGenerator& generator_for(const char* operation, const std::optional<at::Generator>& generator,
                                const DeviceMesh* mesh);
 
+/// The GeneratorScope's of this thread; undefined where there is none. Returns what it was.
+at::Generator exchange_scoped_generator(at::Generator generator);
+
 }  // namespace sherd::detail
