@@ -9,6 +9,7 @@
 #include "tensor/pool.h"
 #include "tensor/spec.h"
 #include "tensor/view_origin.h"
+#include "tensor/wishes.h"
 
 namespace sherd::detail {
 
@@ -33,6 +34,8 @@ struct DTensorMeta final : TensorMeta, Pooled<DTensorMeta> {
   // Whether this is a leaf with a gradient is known: if so, a hook brings its gradient to its placements before it is
   // accumulated.
   bool leaf_is_settled = false;
+  bool is_transposed = false;  // the wishes are those of the tensor of which this is t()
+  WishesPtr wishes = {};       // of a parameter that a tensor-parallel style was given to
 
   // Every tensor has a meta of its own: detach() and set_data() copy it.
   c10::intrusive_ptr<BackendMeta> clone(const c10::intrusive_ptr<BackendMeta>&) const override {
@@ -40,6 +43,8 @@ struct DTensorMeta final : TensorMeta, Pooled<DTensorMeta> {
     copy->origin = origin;
     copy->gathered = gathered;
     copy->is_cut = is_cut;
+    copy->is_transposed = is_transposed;
+    copy->wishes = wishes;
     return copy;
   }
 };
