@@ -3,6 +3,7 @@
 
 #include "sherd/blocking.h"
 #include "sherd/box.h"
+#include "sherd/call.h"
 #include "sherd/checkpoint.h"
 #include "sherd/checkpoint_manager.h"
 #include "sherd/checkpointable.h"
@@ -41,5 +42,6 @@
 #include "sherd/shared_memory.h"
 #include "sherd/state_dict.h"
 #include "sherd/storage.h"
+#include "sherd/tensor_parallel.h"
 #include "sherd/tensor_properties.h"
 #include "sherd/world.h"

@@ -1,0 +1,61 @@
+#include "parallel/same_modules.h"
+
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <functional>
+
+#include "comm/call.h"
+#include "comm/errors.h"
+#include "sherd/collectives.h"
+
+namespace sherd::detail {
+namespace {
+
+std::vector<std::string> lines_of(const torch::nn::Module& module) {
+  std::vector<std::string> lines;
+  const auto add = [&](const char* kind, const auto& tensors) {
+    for (const auto& item : tensors) {
+      const at::Tensor& tensor = item.value();
+      if (!tensor.defined()) continue;
+      lines.push_back(fmt::format("{} {} {}{}", kind, item.key(), dtype_name(tensor.scalar_type()),
+                                  to_string(tensor.sizes().vec())));
+    }
+  };
+  add("parameter", module.named_parameters());
+  add("buffer", module.named_buffers());
+  return lines;
+}
+
+// The line of `text` in which it first differs from `other`.
+std::string first_difference(const std::string& text, const std::string& other) {
+  size_t start = 0;
+  for (size_t i = 0; i < text.size() && i < other.size() && text[i] == other[i]; ++i) {
+    if (text[i] == '\n') start = i + 1;
+  }
+  const std::string line = text.substr(start, text.find('\n', start) - start);
+  return line.empty() ? "nothing more" : line;
+}
+
+}  // namespace
+
+void compare_modules(const char* operation, const torch::nn::Module& module, const DeviceMesh& mesh,
+                     const std::vector<std::string>& lines) {
+  if (!mesh.coordinate() || mesh.size() == 1) return;
+  std::vector<std::string> all_lines = lines_of(module);
+  all_lines.insert(all_lines.end(), lines.begin(), lines.end());
+  const std::string mine = fmt::format("{}\n", fmt::join(all_lines, "\n"));
+  const Group group = mesh.world().group(mesh.mesh().ranks());
+  const auto hashes = all_gather_text(group, std::to_string(std::hash<std::string>()(mine)));
+  for (size_t i = 1; i < hashes.size(); ++i) {
+    if (hashes[i] == hashes[0]) continue;
+    const auto texts = all_gather_text(group, mine);
+    throw_value_error(ErrorText(operation, "the ranks have different modules")
+                          .fact(fmt::format("rank {}", group.ranks()[0]), first_difference(texts[0], texts[i]))
+                          .fact(fmt::format("rank {}", group.ranks()[i]), first_difference(texts[i], texts[0]))
+                          .help("build the same module, with the same options, on every rank of the mesh"));
+  }
+}
+
+}  // namespace sherd::detail
