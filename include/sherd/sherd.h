@@ -36,6 +36,7 @@
 #include "sherd/redistribute.h"
 #include "sherd/rpc.h"
 #include "sherd/sharded_data.h"
+#include "sherd/sharded_init.h"
 #include "sherd/sharded_modules.h"
 #include "sherd/sharded_tensor.h"
 #include "sherd/sharding_spec.h"
