@@ -270,6 +270,17 @@ TEST(TensorParallelTest, MultiheadAttentionMovesOneSum) {
   EXPECT_THAT(names, ElementsAre("all_reduce"));
 }
 
+TEST(TensorParallelTest, BackwardOfMultiheadAttentionMovesOneSum) {
+  const auto names = collectives_of([&](const DeviceMesh& tp) -> std::function<void()> {
+    auto module = made([] { return nn::MultiheadAttention(nn::MultiheadAttentionOptions(8, 4)); });
+    parallelize_module(*module, tp, AttentionParallel());
+    const Tensor x = distribute_tensor(numbers({4, 3, 8}), tp, {Replicate()}).requires_grad_(true);
+    const Tensor loss = std::get<0>(module->forward(x, x, x)).sum();
+    return [module, loss] { loss.backward(); };
+  });
+  EXPECT_THAT(names, ElementsAre("all_reduce"));
+}
+
 TEST(TensorParallelTest, BackwardOfAnMlpMovesOneSum) {
   const auto names = collectives_of([&](const DeviceMesh& tp) -> std::function<void()> {
     auto module = made([] { return Mlp(6); });
