@@ -11,6 +11,7 @@ import argparse
 import json
 import pathlib
 import time
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -23,6 +24,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.utils._python_dispatch import TorchDispatchMode
 
+warnings.simplefilter("ignore")  # fully_shard's, about the view that the model returns
 SEED = 20
 TEXT = pathlib.Path(__file__).parents[2] / "examples" / "train_gpt" / "text.txt"
 MASK = (1 << 64) - 1

@@ -3,11 +3,12 @@
     run.py BUILD [--runs 1] [--steps 50] [--large-steps N] [--only small|large] [--quick] [--check]
 
 Prints a table and writes BUILD/bench/train.json, a list of {"case", "sherd", "python", "ratio", "unit"}. Three rows for each model and
-mesh: tokens per second (`ratio` is sherd / python: 2 means that sherd trains twice as fast), bytes that a rank receives in a step and the
+mesh: tokens per second (`ratio` is sherd / python: 2 means that sherd trains twice as fast), KiB that a rank receives in a step and the
 most memory that a rank had (`ratio` is sherd / python, too: below 1 is better). Both sides: four processes of one thread each, `steps`
 steps after 10; C++ over shared memory, Python over Gloo; the same weights and batches, and the losses are compared. The sides take turns,
-the best of the runs counts. --large-steps: another number of steps for the large model, whose step takes seconds on few cores.
---quick: few steps of the small model, to see that it works. --device cuda: one rank, and beside both sides C++ without sherd.
+the best of the runs counts. Python's bytes are counted as sherd's are, by looking at each collective. --large-steps: another number of
+steps for the large model, whose step takes seconds on few cores. --quick: few steps of the small model, to see that it works.
+--device cuda: one rank, its time for a step, and beside both sides C++ without sherd.
 """
 
 import argparse
@@ -29,13 +30,13 @@ MESHES = {
 LEAST_SPEED = {"small": 1.5, "large": 1.05}
 MOST_STEP_TIME = 1.03  # on one GPU, of C++ without sherd
 MOST_LOSS_DIFFERENCE = 1e-3
-# The key of a row, what is printed, whether more is better.
-QUANTITIES = (("tokens_per_second", "tokens/s", True), ("bytes", "bytes/step", False), ("peak_mib", "MiB", False))
+# The key of a row, its unit and how much of it that is, whether more is better.
+QUANTITIES = (("tokens_per_second", "tokens/s", 1, True), ("bytes", "KiB/step", 1024, False), ("peak_mib", "MiB", 1, False))
 
 
 def best_of(rows):
     best = dict(rows[0])
-    for key, _, more in QUANTITIES:
+    for key, _, _, more in QUANTITIES:
         best[key] = (max if more else min)(row[key] for row in rows)
     return best
 
@@ -56,8 +57,8 @@ def measured(options, name, ranks, sides, settings):
 
 
 def rows_for(name, ours, theirs):
-    for key, unit, _ in QUANTITIES:
-        sherd, python = round(ours[key], 1), round(theirs[key], 1)
+    for key, unit, size, _ in QUANTITIES:
+        sherd, python = round(ours[key] / size, 1), round(theirs[key] / size, 1)
         yield {"case": name, "sherd": sherd, "python": python, "ratio": round(sherd / python, 3) if python else None, "unit": unit}
 
 
@@ -72,7 +73,7 @@ def misses(rows):
         model = row["case"].split(",")[0]
         if row["unit"] == "tokens/s" and row["ratio"] < LEAST_SPEED.get(model, 0):
             yield f"{row['case']}: {row['ratio']} times Python's tokens per second, to reach {LEAST_SPEED[model]}"
-        if row["unit"] in ("bytes/step", "MiB") and (row["ratio"] or 0) > 1:
+        if row["unit"] in ("KiB/step", "MiB") and (row["ratio"] or 0) > 1:
             yield f"{row['case']}: {row['ratio']} times Python's {row['unit']}, to stay within 1"
         if row["unit"] == "ms/step" and row["of_plain"] > MOST_STEP_TIME:
             yield f"{row['case']}: {row['of_plain']} times a step without sherd, to stay within {MOST_STEP_TIME}"

@@ -58,6 +58,7 @@ class JsonConfig : public CLI::Config {
 
 void add_options(CLI::App& app, Settings& settings) {
   TrainOptions& training = settings.training;
+  app.option_defaults()->take_last();  // a command can be gone on with: the last word on a setting counts
   const auto at_least = [](double least) { return CLI::Range(least, 1e15); };
   app.add_option("--dp", settings.dp, "ranks that share the batch out (the ranks that --tp leaves)")
       ->check(at_least(0));

@@ -14,9 +14,9 @@ namespace sherd {
 namespace {
 
 using testing::Command;
+using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::HasSubstr;
-using ::testing::MatchesRegex;
 using testing::Ranks;
 using testing::read_text;
 using testing::run_command;
@@ -92,7 +92,7 @@ TEST(TrainGptProgramTest, TheSameCommandGoesOnAndTheCurveIsThatOfOneRank) {
   const auto first = run_command(under_sherd_run(4, program + Words{"--dp", "2", "--tp", "2", "--steps", "3"}));
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_THAT(first.out, HasSubstr("on mesh [dp=2, tp=2]: cpu, float64, 4 sequences of 8 characters a step\n"));
-  EXPECT_THAT(first.out, MatchesRegex(R"((.|\n)*step 3/3  loss [0-9.]+  [0-9]+ tokens/s\n(.|\n)*)"));
+  EXPECT_THAT(first.out, ContainsRegex("step 3/3  loss [0-9.]+  [0-9]+ tokens/s\n"));
   // Rank 0 alone speaks.
   for (const auto& line : split_lines(first.out)) EXPECT_TRUE(line.starts_with("[0] ")) << line;
 
