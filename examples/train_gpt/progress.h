@@ -1,6 +1,7 @@
 #pragma once
 // How far a loop is: a bar on a terminal, a line now and then anywhere else.
 
+#include <chrono>
 #include <string>
 
 class Progress {
@@ -21,4 +22,5 @@ class Progress {
   bool began_ = false;
   bool on_terminal_;
   bool line_is_open_ = false;
+  std::chrono::steady_clock::time_point shown_ = {};  // the bar
 };
