@@ -244,9 +244,7 @@ PhiloxGenerator& generator_for(const char* operation, const std::optional<at::Ge
   return philox;
 }
 
-at::Generator exchange_scoped_generator(at::Generator generator) {
-  return std::exchange(scoped, std::move(generator));
-}
+at::Generator exchange_scoped_generator(at::Generator generator) { return std::exchange(scoped, std::move(generator)); }
 
 namespace {
 

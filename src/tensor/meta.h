@@ -28,9 +28,9 @@ struct DTensorMeta final : TensorMeta, Pooled<DTensorMeta> {
 
   SpecPtr spec;
   at::Tensor local;
-  ViewOriginPtr origin = {};  // of a view whose data had to be moved
+  ViewOriginPtr origin = {};   // of a view whose data had to be moved
   GatheringPtr gathered = {};  // of a parameter that is brought together for use, and of its views
-  bool is_cut = false;        // a view of some elements only: where they stand in the whole's memory is not known
+  bool is_cut = false;         // a view of some elements only: where they stand in the whole's memory is not known
   // Whether this is a leaf with a gradient is known: if so, a hook brings its gradient to its placements before it is
   // accumulated.
   bool leaf_is_settled = false;
