@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <vector>

@@ -1,6 +1,7 @@
 #include "random/draw_again.h"
 
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 #include "comm/device_mesh_state.h"

@@ -9,6 +9,8 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <variant>
+
 #include "comm/errors.h"
 #include "plan/placement_lists.h"
 #include "tensor/edges.h"

@@ -1,3 +1,7 @@
+// fn runs without gradients in forward, and with them inside backward, where the graph that it makes is walked at once.
+// Keeping the graph of the first run and making again only what it saved would serve torch::autograd::grad() too, but
+// the hooks for saved tensors are Python's alone.
+
 #include "sherd/recompute.h"
 
 #include <ATen/ops/empty.h>

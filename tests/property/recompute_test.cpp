@@ -159,6 +159,20 @@ TEST(RecomputeTest, SeveralInputsAndOutputs) {
   EXPECT_TRUE(x.grad().equal(torch::full({4, 3}, 3.0, torch::kDouble)));
 }
 
+TEST(RecomputeTest, ResultsThatAreInputsAndViewsOfThem) {
+  const Tensor whole = numbers({4, 3});
+  spawn(2, [&](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"dp"});
+    for (const bool plain : {false, true}) {
+      const Tensor leaf = (plain ? whole.clone() : distribute_tensor(whole, mesh, {Shard(0)})).requires_grad_();
+      const Tensor x = leaf * 1;
+      const auto [same, turned] = recompute([](const Tensor& a) { return std::pair(a, a.t()); }, x);
+      (same.sum() + turned.pow(2).sum()).backward();
+      expect_close(leaf.grad(), 1 + 2 * whole, "gradient");
+    }
+  });
+}
+
 // Parameters get their gradients where no input has one.
 TEST(RecomputeTest, InputsThatNeedNoGradient) {
   on_every_arrangement([&](const DeviceMesh& mesh, const Arrangement& placed_as) {
