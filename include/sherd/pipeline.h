@@ -51,6 +51,17 @@ class Pipeline {
   using Loss = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>;
 
   Pipeline(Stage stage, const DeviceMesh& axis, const PipelineOptions& options = {});
+  /// A module of torch::nn (its holder), also one whose forward is a template: Sequential; and an AnyModule.
+  template <class Module>
+  requires requires(Module& module, const at::Tensor& input) { module->forward(input); }
+  Pipeline(Module module, const DeviceMesh& axis, const PipelineOptions& options = {})
+      : Pipeline(Stage([module](const at::Tensor& input) mutable -> at::Tensor { return module->forward(input); }),
+                 axis, options) {}
+  template <class Module>
+  requires requires(Module& module, const at::Tensor& input) { module.forward(input); }
+  Pipeline(Module module, const DeviceMesh& axis, const PipelineOptions& options = {})
+      : Pipeline(Stage([module](const at::Tensor& input) mutable -> at::Tensor { return module.forward(input); }), axis,
+                 options) {}
   ~Pipeline();
   Pipeline(Pipeline&&) noexcept;
   Pipeline& operator=(Pipeline&&) noexcept;

@@ -211,6 +211,23 @@ TEST(PipelineMessagesTest, BatchesOfAnotherSizeFollow) {
   });
 }
 
+TEST(PipelineMessagesTest, AStageIsAnyModule) {
+  nn::Sequential layers(nn::Linear(3, 3), nn::ReLU());
+  nn::Linear last(3, 2);
+  layers->to(torch::kDouble);
+  last->to(torch::kDouble);
+  const Tensor input = numbers({4, 3}, 1);
+  const Tensor expected = last->forward(layers->forward(input)).detach();
+  spawn(2, [&](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"pp"});
+    Pipeline pipeline = world.rank() == 0 ? Pipeline(layers, mesh) : Pipeline(nn::AnyModule(last), mesh);
+    const Tensor output = pipeline.forward(input);
+    if (pipeline.is_last()) {
+      EXPECT_TRUE(output.equal(expected));
+    }
+  });
+}
+
 // Messages are activations and their gradients: nothing that grows with the model.
 TEST(PipelineMessagesTest, MovesOneActivationEachWayForEachMicrobatch) {
   spawn(2, [](World&) {
