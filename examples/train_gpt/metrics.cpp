@@ -11,7 +11,7 @@
 
 namespace {
 
-constexpr const char* kHead = "step,loss,tokens_per_second";
+constexpr const char* kHead = "step,loss,gradient_norm,tokens_per_second";
 
 [[noreturn]] void fail(const std::string& path) {
   throw std::runtime_error(fmt::format("metrics: cannot write the file\n  file: {}\n  cause: {}\n  help: --out FOLDER",
@@ -47,6 +47,6 @@ Metrics::Metrics(std::string path, int64_t done) : path_(std::move(path)) {
 }
 
 void Metrics::add(const StepMetrics& row) {
-  fmt::print(file_.get(), "{},{:.17g},{:.1f}\n", row.step, row.loss, row.tokens_per_second);
+  fmt::print(file_.get(), "{},{:.17g},{:.6g},{:.1f}\n", row.step, row.loss, row.gradient_norm, row.tokens_per_second);
   if (std::fflush(file_.get()) != 0) fail(path_);
 }

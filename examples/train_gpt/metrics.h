@@ -9,6 +9,7 @@
 struct StepMetrics {
   int64_t step = 0;
   double loss = 0;
+  double gradient_norm = 0;
   double tokens_per_second = 0;
 };
 

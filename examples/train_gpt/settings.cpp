@@ -4,7 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -75,6 +75,7 @@ void add_options(CLI::App& app, Settings& settings) {
   app.add_option("--learning-rate", training.learning_rate, "of AdamW (0.001)")->check(at_least(0));
   app.add_option("--warmup", training.warmup, "steps over which the learning rate grows to that (0)")
       ->check(at_least(0));
+  app.add_option("--clip", settings.clip, "the largest norm of all gradients together; 0: any (1)")->check(at_least(0));
   app.add_option("--dtype", settings.dtype,
                  "float32, float64, or with --fsdp bfloat16: weights are used in it, and kept in float32 (float32)")
       ->check(CLI::IsMember({"float32", "float64", "bfloat16"}));
@@ -118,6 +119,7 @@ void complete(Settings& settings, int64_t ranks, const Corpus& corpus) {
   const auto refuse = [](const ErrorText& text) { throw std::invalid_argument(text.str()); };
   model.vocabulary = corpus.vocabulary();
   training.dtype = settings.dtype == "float64" ? at::kDouble : at::kFloat;
+  training.clip = settings.clip > 0 ? settings.clip : std::numeric_limits<double>::infinity();
   training.uses_bfloat16 = settings.dtype == "bfloat16";
 
   if (settings.dp == 0) settings.dp = std::max<int64_t>(1, ranks / settings.tp);
@@ -168,6 +170,7 @@ std::string to_json_text(const Settings& settings) {
                      {"dropout", training.model.dropout},
                      {"learning_rate", training.learning_rate},
                      {"warmup", training.warmup},
+                     {"clip", settings.clip},
                      {"dtype", settings.dtype},
                      {"seed", training.seed},
                      {"text", settings.text},

@@ -12,6 +12,7 @@ struct Settings {
   int64_t dp = 0;  // 0: the ranks that tp leaves
   int64_t tp = 1;
   TrainOptions training = {};  // its vocabulary is the text's
+  double clip = 1;             // the largest norm of the gradients; 0: any
   int64_t steps = 1000;
   std::string text = {};  // a file; empty: the demo's
   std::string device = "cpu";

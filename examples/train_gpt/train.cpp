@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sherd/clip_grad.h"
 #include "sherd/data_parallel.h"
 #include "sherd/dtensor.h"
 #include "sherd/model_state.h"
@@ -97,6 +98,7 @@ at::Tensor Trainer::advance() {
   optimizer_.zero_grad();
   const auto loss = model_->loss(placed(batch.inputs), placed(batch.targets));
   loss.backward();
+  if (options_.clip) gradient_norm_ = sherd::clip_grad_norm_(model_->parameters(), *options_.clip);
   optimizer_.step();
   return loss.detach();
 }

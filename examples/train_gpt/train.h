@@ -16,6 +16,8 @@ struct TrainOptions {
   int64_t batch = 8;
   double learning_rate = 1e-3;
   int64_t warmup = 0;  // steps over which the learning rate grows to that
+  /// The largest norm that all gradients together may have; longer ones are scaled down. Nothing: they are left alone.
+  std::optional<double> clip = {};
   at::ScalarType dtype = at::kFloat;
   uint64_t seed = 20;  // of the weights and of the batches
   /// Whether axis dp cuts the parameters too, and not the batch alone.
@@ -49,6 +51,8 @@ class Trainer {
   /// The same in two: the step, and reading its loss, which needs the other ranks.
   at::Tensor advance();
   static double value_of(const at::Tensor& loss);
+  /// The norm of the last step's gradients before they were clipped, where they are.
+  double gradient_norm() const { return gradient_norm_.item<double>(); }
   /// How many were made, before this program too.
   int64_t steps() const { return steps_; }
 
@@ -69,6 +73,7 @@ class Trainer {
   at::Device device_;
   std::optional<sherd::DeviceMesh> mesh_;
   torch::optim::AdamW optimizer_;
+  at::Tensor gradient_norm_;
   int64_t steps_ = 0;
 };
 

@@ -129,10 +129,10 @@ class Reporter {
     std::fflush(stdout);
   }
 
-  void add(int64_t step, double loss, double seconds) {
+  void add(int64_t step, double loss, double gradient_norm, double seconds) {
     if (!speaks_) return;
     const auto tokens = static_cast<double>(settings_.training.batch * settings_.training.model.length);
-    metrics_->add({step, loss, tokens / seconds});
+    metrics_->add({step, loss, gradient_norm, tokens / seconds});
     // One step of many is noise: what is shown follows the last ten or so.
     seconds_ = seconds_ == 0 ? seconds : 0.9 * seconds_ + 0.1 * seconds;
     progress_->show(static_cast<int>(step), fmt::format("loss {:.4f}  {:.0f} tokens/s", loss, tokens / seconds_));
@@ -163,9 +163,10 @@ int64_t weights_of(Gpt& model) {
 
 void check_loss(double loss, int64_t step) {
   if (std::isfinite(loss)) return;
-  throw std::runtime_error(ErrorText("train_gpt", "the loss is no number any more")
-                               .fact("step", fmt::format("{}", step))
-                               .help("a smaller --learning-rate, or a longer --warmup, from the last checkpoint"));
+  throw std::runtime_error(
+      ErrorText("train_gpt", "the loss is no number any more")
+          .fact("step", fmt::format("{}", step))
+          .help("a smaller --learning-rate or --clip, or a longer --warmup, from the last checkpoint"));
 }
 
 int train(const sherd::World& world, Settings settings, const std::string& command) {
@@ -200,7 +201,7 @@ int train(const sherd::World& world, Settings settings, const std::string& comma
     const double loss = trainer.step();
     const double seconds = stopwatch.lap();
     check_loss(loss, trainer.steps());
-    reporter.add(trainer.steps(), loss, seconds);
+    reporter.add(trainer.steps(), loss, trainer.gradient_norm(), seconds);
     if (trainer.steps() % settings.save_every == 0) {
       checkpoints.save_async(trainer.steps(), trainer.state());
       saved = trainer.steps();

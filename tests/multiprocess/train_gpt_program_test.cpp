@@ -48,11 +48,12 @@ std::vector<double> losses_in(const std::string& out) {
   std::vector<double> losses;
   EXPECT_FALSE(lines.empty());
   if (lines.empty()) return losses;
-  EXPECT_EQ(lines[0], "step,loss,tokens_per_second");
+  EXPECT_EQ(lines[0], "step,loss,gradient_norm,tokens_per_second");
   for (size_t i = 1; i < lines.size(); ++i) {
     long step = 0;
-    double loss = 0, speed = 0;
-    EXPECT_EQ(std::sscanf(lines[i].c_str(), "%ld,%lf,%lf", &step, &loss, &speed), 3) << lines[i];
+    double loss = 0, norm = 0, speed = 0;
+    EXPECT_EQ(std::sscanf(lines[i].c_str(), "%ld,%lf,%lf,%lf", &step, &loss, &norm, &speed), 4) << lines[i];
+    EXPECT_GT(norm, 0);
     EXPECT_EQ(step, static_cast<long>(i));
     EXPECT_GT(speed, 0);
     losses.push_back(loss);
