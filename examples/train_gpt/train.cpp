@@ -44,12 +44,17 @@ Gpt copy_model(const Gpt& model, const TrainOptions& options) {
   return copy;
 }
 
-sherd::Placement tensor_parallel_placement(const std::string& name) {
-  if (ends_with_any(name, {"query.weight", "key.weight", "value.weight", "up.weight", "query.bias", "key.bias",
-                           "value.bias", "up.bias"}))
-    return sherd::Shard(0);
-  if (ends_with_any(name, {"out.weight", "down.weight"})) return sherd::Shard(1);
-  return sherd::Replicate();
+sherd::Placements parameter_placements(const sherd::Mesh& mesh, const std::string& name) {
+  sherd::Placements placements(static_cast<size_t>(mesh.ndim()), sherd::Replicate());
+  const auto tp = mesh.find_axis("tp");
+  if (!tp || mesh.size(*tp) == 1) return placements;
+  auto& along_tp = placements[static_cast<size_t>(*tp)];
+  const bool has_cut_outputs = ends_with_any(name, {"query.weight", "key.weight", "value.weight", "up.weight",
+                                                    "query.bias", "key.bias", "value.bias", "up.bias"});
+  const bool has_cut_inputs = ends_with_any(name, {"out.weight", "down.weight"});
+  if (has_cut_outputs) along_tp = sherd::Shard(0);
+  if (has_cut_inputs) along_tp = sherd::Shard(1);
+  return placements;
 }
 
 sherd::Placements batch_placements(const sherd::Mesh& mesh) {
@@ -70,10 +75,9 @@ Trainer::Trainer(Gpt model, const Corpus& corpus, const TrainOptions& options, c
     : Trainer(std::move(model), corpus, options, mesh.device()) {
   mesh_ = mesh;
   if (mesh.mesh().find_axis("tp")) {
-    const bool is_cut = mesh["tp"].size() > 1;
-    sherd::distribute_module(model_, mesh["tp"], [&](const std::string& name, const at::Tensor&) {
-      return sherd::Placements{is_cut ? tensor_parallel_placement(name) : sherd::Replicate()};
-    });
+    const auto tp = mesh["tp"];
+    sherd::distribute_module(
+        model_, tp, [&](const std::string& name, const at::Tensor&) { return parameter_placements(tp.mesh(), name); });
   }
   if (mesh.mesh().find_axis("dp")) {
     sherd::FullyShardOptions sharding;

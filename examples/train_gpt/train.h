@@ -19,7 +19,7 @@ struct TrainOptions {
   /// The largest norm that all gradients together may have; longer ones are scaled down. Nothing: they are left alone.
   std::optional<double> clip = {};
   at::ScalarType dtype = at::kFloat;
-  uint64_t seed = 20;  // of the weights and of the batches
+  uint64_t seed = kSeed;  // of the weights and of the batches
   /// Whether axis dp cuts the parameters too, and not the batch alone.
   bool fully_sharded = false;
   /// Whether parameters are used in bfloat16, where they are fully sharded. They and the optimizer keep their own type.
@@ -33,9 +33,9 @@ Gpt make_model(const TrainOptions& options);
 /// A model of its own with the same weights. Draws numbers too, and forgets them.
 Gpt copy_model(const Gpt& model, const TrainOptions& options);
 
-/// How a parameter lies on the axis tp: it cuts the attention by heads and the hidden layer of the MLP by columns
-/// (Megatron's scheme: two all-reduces per block and direction).
-sherd::Placement tensor_parallel_placement(const std::string& name);
+/// How a parameter lies on the mesh. Axis tp cuts the attention by heads and the hidden layer of the MLP by columns
+/// (Megatron's scheme: two all-reduces per block and direction); every other axis holds all of it.
+sherd::Placements parameter_placements(const sherd::Mesh& mesh, const std::string& name);
 
 /// How a batch lies on the mesh: axis dp cuts its rows.
 sherd::Placements batch_placements(const sherd::Mesh& mesh);
