@@ -2,6 +2,7 @@
 
 #include "parallel/data_axes.h"
 #include "parallel/gradient_sync.h"
+#include "parallel/same_modules.h"
 #include "tensor/meta.h"
 
 namespace sherd {
@@ -17,6 +18,7 @@ void GradientSyncHandle::resume() const { sync_->resume(); }
 
 GradientSyncHandle data_parallel(const ModuleOutline& module, const DeviceMesh& mesh,
                                  const DataParallelOptions& options) {
+  detail::compare_modules("data_parallel", module, mesh);
   const auto plans = detail::plan_data_axes("data_parallel", module.parameters, mesh, /*shards=*/false);
   detail::put_on_data_axes(plans, options.source);
   detail::replicate_buffers(module.buffers, mesh, options.source);

@@ -23,7 +23,7 @@ struct Entry {
 void distribute_module(torch::nn::Module& module, const DeviceMesh& mesh, const PartitionFunction& partition,
                        const TensorsFunction& input, const TensorsFunction& output) {
   constexpr const char* kOperation = "distribute_module";
-  detail::compare_modules(kOperation, module, mesh);
+  detail::compare_modules(kOperation, outline_of(module), mesh);
   if (input || output) detail::require_callable(kOperation, module);
   std::vector<Entry> entries;
   std::map<const c10::TensorImpl*, size_t> known;  // a tensor may be a parameter of two modules

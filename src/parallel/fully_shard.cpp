@@ -2,6 +2,7 @@
 
 #include "parallel/data_axes.h"
 #include "parallel/gradient_sync.h"
+#include "parallel/same_modules.h"
 #include "parallel/unit_names.h"
 #include "parallel/units.h"
 #include "sherd/data_parallel.h"
@@ -29,6 +30,7 @@ void mark(const DataAxisPlan& plan, bool even_alone) {
 }  // namespace
 
 GradientSyncHandle fully_shard(const ModuleOutline& module, const DeviceMesh& mesh, const FullyShardOptions& options) {
+  detail::compare_modules("fully_shard", module, mesh);
   const std::vector<std::string> names = detail::unit_names(module, options.units);
   const auto plans = detail::plan_data_axes("fully_shard", module.parameters, mesh, /*shards=*/true);
   detail::put_on_data_axes(plans, options.source);

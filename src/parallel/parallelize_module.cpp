@@ -139,7 +139,7 @@ void parallelize_module(torch::nn::Module& module, const DeviceMesh& mesh, const
   check_mesh(mesh);
   std::vector<std::string> lines;
   for (const auto& [name, style] : plan) lines.push_back(fmt::format("plan {} {}", name, detail::text_of(style)));
-  detail::compare_modules(kOperation, module, mesh, lines);
+  detail::compare_modules(kOperation, outline_of(module), mesh, lines);
 
   const std::vector<NamedModule> modules = detail::modules_below(module);
   const std::vector<Match> matches = match(modules, plan);

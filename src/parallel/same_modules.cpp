@@ -13,18 +13,16 @@
 namespace sherd::detail {
 namespace {
 
-std::vector<std::string> lines_of(const torch::nn::Module& module) {
+std::vector<std::string> lines_of(const ModuleOutline& module) {
   std::vector<std::string> lines;
-  const auto add = [&](const char* kind, const auto& tensors) {
-    for (const auto& item : tensors) {
-      const at::Tensor& tensor = item.value();
-      if (!tensor.defined()) continue;
-      lines.push_back(fmt::format("{} {} {}{}", kind, item.key(), dtype_name(tensor.scalar_type()),
-                                  to_string(tensor.sizes().vec())));
+  const auto add = [&](const char* kind, const std::vector<NamedTensor>& tensors) {
+    for (const auto& [name, tensor] : tensors) {
+      lines.push_back(
+          fmt::format("{} {} {}{}", kind, name, dtype_name(tensor.scalar_type()), to_string(tensor.sizes().vec())));
     }
   };
-  add("parameter", module.named_parameters());
-  add("buffer", module.named_buffers());
+  add("parameter", module.parameters);
+  add("buffer", module.buffers);
   return lines;
 }
 
@@ -40,7 +38,7 @@ std::string first_difference(const std::string& text, const std::string& other) 
 
 }  // namespace
 
-void compare_modules(const char* operation, const torch::nn::Module& module, const DeviceMesh& mesh,
+void compare_modules(const char* operation, const ModuleOutline& module, const DeviceMesh& mesh,
                      const std::vector<std::string>& lines) {
   if (!mesh.coordinate() || mesh.size() == 1) return;
   std::vector<std::string> all_lines = lines_of(module);

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fnmatch.h>
 
 #include <algorithm>
 
 #include "comm/errors.h"
+#include "parallel/named_modules.h"
 
 namespace sherd::detail {
 namespace {
@@ -15,10 +15,6 @@ namespace {
 std::string owner_of(const std::string& parameter) {
   const size_t dot = parameter.rfind('.');
   return dot == std::string::npos ? "" : parameter.substr(0, dot);
-}
-
-bool matches(const std::string& name, const std::string& pattern) {
-  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
 // The shortest prefix of a module's path that `is` one; empty where none is.
@@ -35,7 +31,7 @@ std::string outermost(const std::string& path, const Is& is) {
 void check_patterns(const ModuleOutline& module, const std::vector<std::string>& patterns) {
   for (const std::string& pattern : patterns) {
     const bool found = std::any_of(module.modules.begin(), module.modules.end(),
-                                   [&](const std::string& name) { return matches(name, pattern); });
+                                   [&](const std::string& name) { return name_matches(pattern, name); });
     if (found) continue;
     const size_t shown = std::min<size_t>(module.modules.size(), 8);
     const std::vector<std::string> first(module.modules.begin(),
@@ -59,7 +55,8 @@ std::vector<std::string> unit_names(const ModuleOutline& module, const std::vect
   for (const NamedTensor& parameter : module.parameters) {
     const std::string owner = owner_of(parameter.name);
     std::string unit = outermost(owner, [&](const std::string& name) {
-      return std::any_of(patterns.begin(), patterns.end(), [&](const auto& pattern) { return matches(name, pattern); });
+      return std::any_of(patterns.begin(), patterns.end(),
+                         [&](const auto& pattern) { return name_matches(pattern, name); });
     });
     if (patterns.empty()) unit = outermost(owner, one_of(module.in_lists));
     if (patterns.empty() && unit.empty()) unit = outermost(owner, one_of(module.in_rows));

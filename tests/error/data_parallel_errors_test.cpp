@@ -48,6 +48,18 @@ TEST(DataParallelErrors, MeshesThatHaveNothingInCommon) {
   });
 }
 
+TEST(DataParallelErrors, RanksWithDifferentModules) {
+  spawn(2, [](World& world) {
+    nn::Linear model(4, world.rank() == 0 ? 6 : 8);
+    EXPECT_EQ(text_of([&] { data_parallel(model, init_device_mesh("cpu", {2}, {"dp"})); }),
+              "data_parallel: the ranks have different modules\n"
+              "  rank 0: parameter weight f32[6, 4]\n"
+              "  rank 1: parameter weight f32[8, 4]\n"
+              "  help: build the same module, with the same options, on every rank of the mesh");
+    EXPECT_FALSE(is_dtensor(model->weight));
+  });
+}
+
 TEST(DataParallelErrors, AUnitThatIsNoModule) {
   spawn(2, [](World&) {
     nn::Sequential model(nn::Linear(4, 6), nn::Linear(6, 4));
