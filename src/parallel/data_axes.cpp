@@ -5,11 +5,13 @@
 #include <algorithm>
 
 #include "comm/errors.h"
+#include "parallel/place.h"
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
 #include "tensor/joint_mesh.h"
 #include "tensor/meta.h"
 #include "tensor/redistributed.h"
+#include "tensor/wishes.h"
 
 namespace sherd::detail {
 namespace {
@@ -71,7 +73,7 @@ std::vector<DataAxisPlan> plan_data_axes(const char* operation, const std::vecto
                                          const DeviceMesh& data, bool shards) {
   std::vector<DataAxisPlan> plans;
   for (const auto& [name, tensor] : parameters) {
-    const DTensorMeta* meta = meta_of(tensor);
+    const DTensorMeta* meta = is_born_on(tensor, data) ? nullptr : meta_of(tensor);
     DataAxisPlan plan{name, tensor, data, {}, 0};
     if (meta != nullptr) {
       const auto& axes = meta->spec->mesh.mesh().axes();
@@ -112,6 +114,11 @@ void put_on_data_axes(const std::vector<DataAxisPlan>& plans, const std::optiona
       distribute_parameter_(tensor, plan.mesh, plan.placements, {.source = source});
       continue;
     }
+    if (is_born_on(tensor, plan.mesh)) {
+      place(tensor, plan.mesh, plan.placements);
+      continue;
+    }
+    const WishesPtr wishes = wishes_of(tensor);
     const bool requires_grad = tensor.requires_grad();
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     DTensorMeta* meta = meta_of(tensor);
@@ -121,6 +128,7 @@ void put_on_data_axes(const std::vector<DataAxisPlan>& plans, const std::optiona
         meta_of(there)->spec->placements == plan.placements ? there : redistributed(there, plan.placements);
     tensor.set_data(placed);
     tensor.set_requires_grad(requires_grad);
+    if (wishes) set_wishes(tensor, wishes);
   }
 }
 
@@ -128,9 +136,11 @@ void replicate_buffers(const std::vector<NamedTensor>& buffers, const DeviceMesh
                        const std::optional<int>& source) {
   for (const NamedTensor& item : buffers) {
     Tensor buffer = item.tensor;
+    const Placements whole(static_cast<size_t>(data.ndim()), Replicate());
     if (!is_dtensor(buffer)) {
-      distribute_parameter_(buffer, data, Placements(static_cast<size_t>(data.ndim()), Replicate()),
-                            {.source = source});
+      distribute_parameter_(buffer, data, whole, {.source = source});
+    } else if (is_born_on(buffer, data)) {
+      place(buffer, data, whole);
     } else if (source) {
       at::AutoDispatchBelowADInplaceOrView below_autograd;
       agree(meta_of(buffer)->local, data, ~uint64_t{0}, *source);

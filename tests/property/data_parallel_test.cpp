@@ -102,14 +102,13 @@ GptConfig gpt_config(const Corpus& corpus) {
 }
 
 // Heads and hidden units over axis tp.
-Placements tensor_parallel_placements(const std::string& name) {
-  for (const char* part : {"query.", "key.", "value.", "up."}) {
-    if (name.find(part) != std::string::npos) return {Shard(0)};
-  }
-  for (const char* part : {"out.weight", "down.weight"}) {
-    if (name.find(part) != std::string::npos) return {Shard(1)};
-  }
-  return {Replicate()};
+ParallelPlan tensor_parallel_plan() {
+  return {{"blocks.*.attention.query", ColwiseParallel()},
+          {"blocks.*.attention.key", ColwiseParallel()},
+          {"blocks.*.attention.value", ColwiseParallel()},
+          {"blocks.*.attention.out", RowwiseParallel()},
+          {"blocks.*.up", ColwiseParallel()},
+          {"blocks.*.down", RowwiseParallel()}};
 }
 
 struct MeshCase {
@@ -147,8 +146,7 @@ TEST(DataParallel, AGptTrainsAsOnOneDevice) {
           const DeviceMesh mesh = init_device_mesh("cpu", on.shape, on.axes);
           Gpt model = made(make, dtype);
           if (mesh.mesh().find_axis("tp")) {
-            distribute_module(model, mesh["tp"],
-                              [](const std::string& name, const Tensor&) { return tensor_parallel_placements(name); });
+            parallelize_module(model, mesh["tp"], tensor_parallel_plan());
           }
           const DeviceMesh data = mesh[on.data];
           const GradientSyncHandle sync = parallel(model, data, how);
@@ -364,6 +362,28 @@ TEST(FullyShard, ParametersAreUsedInTheTypeAskedFor) {
       }
     });
   }
+}
+
+TEST(FullyShard, AModelThatIsBornShardedIsThere) {
+  spawn(2, [&](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"dp"});
+    manual_seed(7);
+    nn::Sequential model = [&] {
+      const ShardedInit guard(mesh);
+      return nn::Sequential(nn::Linear(8, 16), nn::BatchNorm1d(16), nn::Linear(16, 4));
+    }();
+    std::vector<Tensor> drawn;
+    for (const Tensor& parameter : model->parameters()) drawn.push_back(full_tensor(parameter.detach()).clone());
+    fully_shard(model, mesh);
+    for (size_t i = 0; i < drawn.size(); ++i) {
+      EXPECT_EQ(placements_of(model->parameters()[i]), Placements{Shard(0)});
+      EXPECT_TRUE(full_tensor(model->parameters()[i]).equal(drawn[i]));
+    }
+    EXPECT_EQ(placements_of(model->named_buffers()["1.running_mean"]), Placements{Replicate()});
+    const Tensor x = distribute_tensor(rows(6, 0).to(at::kFloat), mesh, {Shard(0)});
+    model->forward(x).pow(2).mean().backward();
+    EXPECT_EQ(placements_of(model->parameters()[0].grad()), Placements{Shard(0)});
+  });
 }
 
 // Between its uses a rank has its part of every parameter alone, of the gradients and of the optimizer's state too.
