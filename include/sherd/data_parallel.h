@@ -78,7 +78,7 @@ struct FullyShardOptions {
   /// False: what was gathered in forward stays until backward is over. More memory, half the gathers.
   bool reshard_after_forward = true;
   /// The parts of the module whose parameters are gathered together, as names with wildcards ("blocks.*"). By default
-  /// every element of the outermost ModuleList or Sequential, and every other module that has parameters of its own.
+  /// every element of the outermost ModuleList or Sequential; every other module by itself, small ones with the next.
   std::vector<std::string> units = {};
   /// Gathers the next unit, in the order of the last pass, while this one computes.
   bool prefetch = true;

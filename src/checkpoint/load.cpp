@@ -213,7 +213,11 @@ class Loader {
   void finish(StateDict& state) {
     std::vector<FlatLeaf> changed;
     for (FlatLeaf& leaf : leaves_) {
-      if (filled_[place_of(leaf)]) changed.push_back(std::move(leaf));
+      if (!filled_[place_of(leaf)]) continue;
+      // Whoever has a copy of the old values sees that it is one: autograd, and parameters gathered for use.
+      const at::Tensor* tensor = leaf.value.tensor();
+      if (tensor != nullptr && !tensor->is_inference()) tensor->unsafeGetTensorImpl()->bump_version();
+      changed.push_back(std::move(leaf));
     }
     for (const auto& [tensor, with_memory] : allocated_) detail::take_memory(tensor, with_memory);
     unflatten_state_dict(changed, state);

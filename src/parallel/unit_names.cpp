@@ -28,6 +28,17 @@ std::string outermost(const std::string& path, const Is& is) {
   }
 }
 
+// A gather of less than this is mostly waiting.
+constexpr int64_t kSmall = int64_t{64} << 10;
+
+int64_t bytes_of(const ModuleOutline& module, const std::string& owner) {
+  int64_t bytes = 0;
+  for (const auto& [name, tensor] : module.parameters) {
+    if (owner_of(name) == owner) bytes += static_cast<int64_t>(tensor.numel() * tensor.element_size());
+  }
+  return bytes;
+}
+
 void check_patterns(const ModuleOutline& module, const std::vector<std::string>& patterns) {
   for (const std::string& pattern : patterns) {
     const bool found = std::any_of(module.modules.begin(), module.modules.end(),
@@ -52,6 +63,8 @@ std::vector<std::string> unit_names(const ModuleOutline& module, const std::vect
     return [&names](const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); };
   };
   std::vector<std::string> units;
+  int64_t bytes = 0;       // of the modules by themselves that stand last
+  std::string last_owner;  // the last of these
   for (const NamedTensor& parameter : module.parameters) {
     const std::string owner = owner_of(parameter.name);
     std::string unit = outermost(owner, [&](const std::string& name) {
@@ -60,7 +73,17 @@ std::vector<std::string> unit_names(const ModuleOutline& module, const std::vect
     });
     if (patterns.empty()) unit = outermost(owner, one_of(module.in_lists));
     if (patterns.empty() && unit.empty()) unit = outermost(owner, one_of(module.in_rows));
-    units.push_back(unit.empty() ? owner : unit);
+    if (!unit.empty()) {
+      bytes = 0;
+      units.push_back(unit);
+      continue;
+    }
+    // A norm and the head after it are gathered together.
+    const int64_t own = bytes_of(module, owner);
+    const bool joins = bytes > 0 && (owner == last_owner || bytes <= kSmall || own <= kSmall);
+    if (!joins || owner != last_owner) bytes = (joins ? bytes : 0) + own;
+    last_owner = owner;
+    units.push_back(joins ? units.back() : owner);
   }
   return units;
 }

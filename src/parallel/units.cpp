@@ -67,14 +67,17 @@ struct Units::Parameter final : Gathering {
   size_t index;
 };
 
+// What is gathered may be taken any number of times: until the backward pass comes to it, or until that is over.
+enum class Units::Keep : uint8_t { nothing, until_backward, until_end };
+
 struct Units::Unit {
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> parameters;
   std::vector<Tensor> gathered;  // local tensors; undefined where taken
   std::optional<PendingTensors> pending;
   std::optional<size_t> first;  // the parameter that is asked for first
-  bool kept = false;            // what is gathered may be taken any number of times
-  uint64_t versions = 0;        // of the parameters when they were gathered
-  int pass = -1;                // the backward pass in which it was opened, or none
+  Keep keep = Keep::nothing;
+  uint64_t versions = 0;  // of the parameters when they were gathered
+  int pass = -1;          // the backward pass in which it was opened, or none
 };
 
 void Units::add_unit(const std::vector<Tensor>& parameters) {
@@ -99,7 +102,7 @@ void Units::release() {
   for (const auto& unit : units_) {
     unit->gathered.clear();
     unit->pending.reset();
-    unit->kept = false;
+    unit->keep = Keep::nothing;
   }
   open_.reset();
   before_.reset();
@@ -122,18 +125,37 @@ void Units::start(Unit& unit) {
   unit.pending = redistribute_async(tensors, to);
 }
 
-void Units::open(size_t number) {
-  Unit& unit = *units_[number];
+// Notes that a unit comes into use now.
+void Units::follow(size_t number) {
   if (before_ && open_) next_[{*before_, *open_}] = number;
   for (size_t i = 0; i < units_.size(); ++i) {
     if (i == number) continue;
-    if (!units_[i]->kept) units_[i]->gathered.clear();
+    if (units_[i]->keep != Keep::until_end) units_[i]->gathered.clear();
     units_[i]->pending.reset();  // it was expected and did not come
   }
   if (!seen_.insert(number).second) seen_ = {number};
   before_ = open_ ? open_ : std::optional(number);
   open_ = number;
-  if (!unit.pending || unit.versions != versions_of(unit)) start(unit);
+  units_[number]->pass = torch::autograd::get_current_graph_task_id();
+}
+
+std::optional<size_t> Units::expected() const {
+  const auto next = next_.find({*before_, *open_});
+  return next == next_.end() ? std::nullopt : std::optional(next->second);
+}
+
+void Units::start_next() {
+  const auto next = expected();
+  if (!options_.prefetch || !next || seen_.count(*next) != 0) return;
+  Unit& coming = *units_[*next];
+  if (coming.keep != Keep::until_end && !coming.pending) start(coming);
+}
+
+void Units::open(size_t number) {
+  Unit& unit = *units_[number];
+  if (unit.pending && unit.versions != versions_of(unit)) unit.pending.reset();
+  if (!unit.pending) start(unit);
+  follow(number);
   const std::vector<Tensor> whole = unit.pending->wait();
   unit.pending.reset();
   unit.gathered.assign(unit.parameters.size(), Tensor());
@@ -141,13 +163,13 @@ void Units::open(size_t number) {
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
     if (!unit.parameters[i].expired()) unit.gathered[i] = meta_of(whole[k++])->local;
   }
-  unit.pass = torch::autograd::get_current_graph_task_id();
-  unit.kept = options_.keep_until_backward && c10::GradMode::is_enabled();
-  if (!options_.prefetch) return;
-  const auto next = next_.find({*before_, *open_});
-  if (next == next_.end() || seen_.count(next->second) != 0) return;
-  Unit& coming = *units_[next->second];
-  if (!coming.kept && !coming.pending) start(coming);
+  unit.keep = Keep::nothing;
+  if (c10::GradMode::is_enabled()) {
+    // The last unit of a forward pass is the first one of the backward pass.
+    if (expected() == number) unit.keep = Keep::until_backward;
+    if (options_.keep_until_backward) unit.keep = Keep::until_end;
+  }
+  start_next();
 }
 
 Tensor Units::take(size_t number, size_t index, const DTensorMeta& use, const InputPlan& how) {
@@ -164,17 +186,22 @@ Tensor Units::take(size_t number, size_t index, const DTensorMeta& use, const In
   const auto order = order_of(*use.spec, spec);
   if (!order || how.to != reordered(whole_placements(spec), *order)) return alone();
   const auto there = [&] { return index < unit.gathered.size() && unit.gathered[index].defined(); };
-  const bool stale = unit.kept && unit.versions != versions_of(unit);
+  const bool stale = unit.keep != Keep::nothing && unit.versions != versions_of(unit);
+  const int pass = torch::autograd::get_current_graph_task_id();
   if (!there() || stale) {
     // A second use within one round brings this parameter alone; the one that began the last round begins another.
-    const bool same_round = open_ == number && !unit.gathered.empty() &&
-                            unit.pass == torch::autograd::get_current_graph_task_id() && unit.first != index;
+    const bool same_round = open_ == number && !unit.gathered.empty() && unit.pass == pass && unit.first != index;
     if (same_round && !stale) return alone();
     unit.first = index;
     open(number);
+  } else if (unit.keep == Keep::until_backward && unit.pass != pass) {
+    unit.first = index;
+    unit.keep = Keep::nothing;
+    follow(number);
+    start_next();
   }
   Tensor local = unit.gathered[index];
-  if (!unit.kept) unit.gathered[index] = Tensor();
+  if (unit.keep == Keep::nothing) unit.gathered[index] = Tensor();
   return local.permute(*order);
 }
 

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -37,10 +38,14 @@ class Units : public std::enable_shared_from_this<Units> {
  private:
   struct Parameter;
   struct Unit;
+  enum class Keep : uint8_t;
 
   at::Tensor take(size_t unit, size_t index, const DTensorMeta& use, const InputPlan& how);
   static uint64_t versions_of(const Unit& unit);
   void open(size_t unit);
+  void follow(size_t unit);
+  std::optional<size_t> expected() const;
+  void start_next();
   void start(Unit& unit);
 
   Options options_;
