@@ -22,6 +22,7 @@ sherd_python_test(test_processes)
 sherd_python_test(test_data_parallel)
 sherd_python_test(test_sharded)
 sherd_python_test(test_sharded_tensors)
+sherd_python_test(test_tensor_parallel)
 
 # A small part of the sweep over torch's list of operators.
 execute_process(COMMAND ${Python3_EXECUTABLE} -c "import expecttest" RESULT_VARIABLE no_sweep ERROR_QUIET)

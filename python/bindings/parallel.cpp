@@ -1,6 +1,7 @@
 // Modules of Python, parallel.
 
 #include "bindings.h"
+#include "sherd/clip_grad.h"
 #include "sherd/data_parallel.h"
 
 namespace sherd::python {
@@ -25,6 +26,13 @@ void bind_parallel(py::module_& module) {
   py::class_<GradientSyncHandle>(module, "GradientSync")
       .def("pause", &GradientSyncHandle::pause)
       .def("resume", &GradientSyncHandle::resume);
+  module.def(
+      "clip_grad_norm_",
+      [](const std::vector<at::Tensor>& parameters, double max_norm, double norm_type, bool error_if_nonfinite) {
+        return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite);
+      },
+      ReleaseGil());
+  module.def("clip_grad_value_", &clip_grad_value_, ReleaseGil());
   module.def(
       "data_parallel",
       [](const ModuleOutline& outline, const DeviceMesh& mesh, int64_t bucket_bytes,

@@ -70,6 +70,7 @@ from ._local_shards import (
     size_bytes,
 )
 from ._mesh import init_device_mesh
+from ._clip_grad import clip_grad_norm_, clip_grad_value_
 from ._data_parallel import GradientSync, data_parallel, fully_shard
 from ._module import distribute_module
 from ._moving import (
@@ -112,6 +113,15 @@ from ._tensor import (
     visualize,
     zeros,
 )
+from ._tensor_parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    PrepareModuleInputOutput,
+    PrepareModuleOutput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
 from ._torch import from_torch, to_torch
 from ._world import fake_world, init, spawn
 
@@ -126,6 +136,7 @@ cmake_prefix_path: str = _os.path.dirname(_os.path.abspath(__file__))
 __all__ = [
     "Box",
     "CollectiveCall",
+    "ColwiseParallel",
     "CommRecorder",
     "DamagedCheckpoint",
     "DeviceMesh",
@@ -140,9 +151,14 @@ __all__ = [
     "OpaqueObject",
     "Partial",
     "Placement",
+    "PrepareModuleInput",
+    "PrepareModuleInputOutput",
+    "PrepareModuleOutput",
     "Ragged",
     "RemoteTensor",
     "Replicate",
+    "RowwiseParallel",
+    "SequenceParallel",
     "Shard",
     "StridedShard",
     "Work",
@@ -156,6 +172,8 @@ __all__ = [
     "barrier",
     "broadcast",
     "check_tiling",
+    "clip_grad_norm_",
+    "clip_grad_value_",
     "cmake_prefix_path",
     "constrain",
     "current_generator",
@@ -195,6 +213,7 @@ __all__ = [
     "measure_costs",
     "normal",
     "ones",
+    "parallelize_module",
     "parse_placements",
     "placements",
     "rand",
