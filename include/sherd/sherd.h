@@ -45,4 +45,5 @@
 #include "sherd/storage.h"
 #include "sherd/tensor_parallel.h"
 #include "sherd/tensor_properties.h"
+#include "sherd/torch_script.h"
 #include "sherd/world.h"

@@ -198,6 +198,22 @@ class WritingTest(unittest.TestCase):
         for name in ("large", "large-3"):
             subprocess.run(["rm", "-r", at(name)], check=True)
 
+    def test_a_full_disk_leaves_nothing(self) -> None:
+        source = at("wide.pt")
+        torch.save({"w": torch.arange(1 << 20, dtype=torch.float32)}, source)  # 4 MiB
+        small = at("small-disk")
+        small.mkdir()
+        inside = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+        mount = f"mount -t tmpfs -o size=1m tmpfs {small}"
+        if subprocess.run([*inside, mount], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no disk can be mounted here")
+        for target in ("copy", "copy.pt", "copy.safetensors"):
+            script = f"{mount} && cd {small} && {checkpoints.SHERD} convert {source} {target}; echo exit $?; ls -A"
+            result = subprocess.run([*inside, script], capture_output=True, text=True, check=False)
+            self.assertEqual(result.stdout, "exit 2\n", f"{target}: {result.stdout}{result.stderr}")
+            self.assertIn("no space left on device", result.stderr)
+            self.assertIn(target, result.stderr)
+
     def test_bad_input(self) -> None:
         run("convert", "state.pt", "there.pt", "--force", code=0)
         at("folder").mkdir(exist_ok=True)
