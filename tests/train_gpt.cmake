@@ -30,3 +30,8 @@ add_dependencies(train_gpt_program_test sherd_command train_gpt_program)
 sherd_test(data_parallel_test LABEL property LINK sherd SOURCES property/data_parallel_test.cpp)
 target_link_libraries(data_parallel_test PRIVATE train_gpt)
 sherd_test(data_parallel_errors_test LABEL error LINK sherd SOURCES error/data_parallel_errors_test.cpp)
+
+# Skips without a GPU, but for what it takes to compile.
+sherd_test(training_cuda_test LABEL property LINK sherd SOURCES property/training_cuda_test.cpp)
+target_link_libraries(training_cuda_test PRIVATE train_gpt)
+target_compile_definitions(training_cuda_test PRIVATE $<$<BOOL:${SHERD_CUDA}>:SHERD_TESTS_CUDA>)

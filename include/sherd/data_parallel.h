@@ -82,6 +82,9 @@ struct FullyShardOptions {
   std::vector<std::string> units = {};
   /// Gathers the next unit, in the order of the last pass, while this one computes.
   bool prefetch = true;
+  /// Parameters, their gradients and so the optimizer's state rest in the host's memory: a device holds what is in use
+  /// alone, and the optimizer's step runs on the CPU. Makes no difference on a mesh of CPUs.
+  bool offload = false;
   std::optional<int> source = 0;
 };
 

@@ -45,12 +45,13 @@ void bind_parallel(py::module_& module) {
       "fully_shard",
       [](const ModuleOutline& outline, const DeviceMesh& mesh, std::optional<c10::ScalarType> param_dtype,
          std::optional<c10::ScalarType> reduce_dtype, bool reshard_after_forward, std::vector<std::string> units,
-         bool prefetch, std::optional<int> source) {
+         bool prefetch, bool offload, std::optional<int> source) {
         return fully_shard(outline, mesh,
                            {.mixed_precision = {.param_dtype = param_dtype, .reduce_dtype = reduce_dtype},
                             .reshard_after_forward = reshard_after_forward,
                             .units = std::move(units),
                             .prefetch = prefetch,
+                            .offload = offload,
                             .source = source});
       },
       ReleaseGil());

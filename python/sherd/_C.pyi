@@ -519,6 +519,7 @@ def fully_shard(
     reshard_after_forward: bool,
     units: Sequence[str],
     prefetch: bool,
+    offload: bool,
     source: int | None,
     /,
 ) -> GradientSync: ...

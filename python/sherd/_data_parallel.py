@@ -93,6 +93,7 @@ def fully_shard(
     reshard_after_forward: bool = True,
     units: Sequence[str] = (),
     prefetch: bool = True,
+    offload: bool = False,
     source: int | None = 0,
 ) -> GradientSync:
     """Shards every parameter of a module over the last axis of a mesh and replicates it over the others, in place.
@@ -100,7 +101,7 @@ def fully_shard(
     An operator that uses a parameter gets it whole and forgets it. Parameters are gathered unit by unit, the next one
     ahead of its time: `units` are names of modules with wildcards ("blocks.*"); by default the elements of the
     outermost ModuleList or Sequential, and every other module with parameters of its own. `param_dtype`: in which
-    parameters are gathered and used.
+    parameters are gathered and used. `offload`: parameters, gradients and optimizer state rest in the host's memory.
 
     >>> import torch, sherd
     >>> def train(rank):
@@ -116,5 +117,7 @@ def fully_shard(
     mesh = mesh_or_current("fully_shard", device_mesh)
     outline = outline_of("fully_shard", module)
     return GradientSync(
-        _C.fully_shard(outline, mesh, param_dtype, reduce_dtype, reshard_after_forward, list(units), prefetch, source)
+        _C.fully_shard(
+            outline, mesh, param_dtype, reduce_dtype, reshard_after_forward, list(units), prefetch, offload, source
+        )
     )

@@ -1,3 +1,5 @@
+#include <ATen/core/LegacyTypeDispatch.h>
+
 #include <map>
 
 #include "parallel/data_axes.h"
@@ -12,6 +14,14 @@ namespace sherd {
 namespace {
 
 using detail::DataAxisPlan;
+
+// Between its uses the parameter's part lies in the host's memory, from where it is copied at the full rate. The
+// parameter is still a tensor of the device: so are its gradients until they are reduced.
+void rest_in_host(const at::Tensor& parameter) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  at::Tensor& local = detail::meta_of(parameter)->local;
+  if (!local.is_cpu()) local = local.cpu().pin_memory();
+}
 
 // Says along which axes operators get the parameter whole.
 void mark(const DataAxisPlan& plan, bool even_alone) {
@@ -46,7 +56,8 @@ GradientSyncHandle fully_shard(const ModuleOutline& module, const DeviceMesh& me
   std::map<std::string, std::vector<const DataAxisPlan*>> by_unit;
   for (size_t i = 0; i < plans.size(); ++i) {
     const DataAxisPlan& plan = plans[i];
-    mark(plan, options.mixed_precision.param_dtype.has_value());
+    mark(plan, options.mixed_precision.param_dtype.has_value() || options.offload);
+    if (options.offload && detail::meta_of(plan.tensor)->spec->gathers != 0) rest_in_host(plan.tensor);
     const std::string key = names[i] + " " + to_string(plan.mesh);
     auto& unit = by_unit[key];
     if (unit.empty()) order.push_back(key);

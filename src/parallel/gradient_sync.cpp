@@ -5,6 +5,8 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <utility>
+
 #include "sherd/dtensor.h"
 #include "tensor/edges.h"
 #include "tensor/joint_mesh.h"
@@ -23,6 +25,14 @@ Placements waiting_placements(const Placements& grad, const Placements& paramete
     if ((data_axes >> axis & 1) != 0 && partial != nullptr && partial->op == ReduceOp::sum) result[axis] = *partial;
   }
   return result;
+}
+
+// A gradient of the same placements whose part lies in the memory of `device`.
+Tensor in_memory_of(const c10::Device& device, const Tensor& grad) {
+  DTensorMeta* meta = meta_of(grad);
+  if (meta->local.device() == device) return grad;
+  const auto options = meta->local.options().device(device).pinned_memory(device.is_cpu());
+  return wrap(meta->spec, at::empty(meta->local.sizes(), options).copy_(meta->local));
 }
 
 }  // namespace
@@ -79,6 +89,9 @@ Tensor GradientSync::before(size_t index, const Tensor& grad) {
     slot.settled = old;
     old = Tensor();
   }
+  if (const DTensorMeta* rested = meta_of(old)) {
+    if (rested->local.device() != parameter.device()) old = in_memory_of(parameter.device(), old);
+  }
   const DTensorMeta* meta = meta_of(grad);
   const Placements now = meta != nullptr ? lifted_placements(meta->spec->placements, meta->spec->mesh, spec->mesh)
                                          : Placements(spec->placements.size(), Replicate());  // equal on all ranks
@@ -108,11 +121,16 @@ void GradientSync::start(Bucket& bucket) {
     const auto impl = slots_[index].parameter.lock();
     if (!slots_[index].arrived || !impl) continue;
     const Tensor parameter(impl);
-    const Tensor& grad = parameter.grad();
+    const Tensor grad = parameter.grad();
     const DTensorMeta* meta = grad.defined() ? meta_of(grad) : nullptr;
     if (meta == nullptr) continue;
+    Placements target = grad_placements_for(meta_of(parameter)->spec->placements);
+    if (meta->spec->placements == target) {
+      settle(slots_[index], grad);
+      continue;
+    }
     grads.push_back(grad.detach());
-    to.push_back(grad_placements_for(meta_of(parameter)->spec->placements));
+    to.push_back(std::move(target));
     bucket.moving.push_back(index);
   }
   if (!grads.empty()) bucket.pending = redistribute_async(grads, to, options_);
@@ -123,17 +141,21 @@ void GradientSync::finish(Bucket& bucket) {
   PendingTensors pending = std::move(*bucket.pending);
   bucket.pending.reset();
   const std::vector<Tensor> reduced = pending.wait();
+  for (size_t i = 0; i < reduced.size(); ++i) settle(slots_[bucket.moving[i]], reduced[i]);
+}
+
+// A gradient that lies as its parameter does takes its place.
+void GradientSync::settle(Slot& slot, const Tensor& reduced) {
+  slot.arrived = false;
+  --buckets_[slot.bucket].arrived;
+  const Tensor settled = std::exchange(slot.settled, Tensor());
+  const auto impl = slot.parameter.lock();
+  if (!impl) return;
   const c10::AutoGradMode no_grad(false);
-  for (size_t i = 0; i < reduced.size(); ++i) {
-    Slot& slot = slots_[bucket.moving[i]];
-    slot.arrived = false;
-    --bucket.arrived;
-    const auto impl = slot.parameter.lock();
-    if (!impl) continue;
-    const Tensor parameter(impl);
-    parameter.mutable_grad() = slot.settled.defined() ? slot.settled.add_(reduced[i]) : reduced[i];
-    slot.settled = Tensor();
-  }
+  const Tensor parameter(impl);
+  const Tensor sum =
+      settled.defined() ? settled.add_(in_memory_of(meta_of(settled)->local.device(), reduced)) : reduced;
+  parameter.mutable_grad() = in_memory_of(meta_of(parameter)->local.device(), sum);
 }
 
 void GradientSync::end() {

@@ -8,6 +8,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -55,6 +57,7 @@ class GradientSync : public std::enable_shared_from_this<GradientSync> {
   void after(size_t slot);
   void start(Bucket& bucket);
   void finish(Bucket& bucket);
+  void settle(Slot& slot, const at::Tensor& reduced);
   void end();
   void abandon();
 

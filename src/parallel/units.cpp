@@ -2,6 +2,8 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
@@ -109,6 +111,22 @@ void Units::release() {
   seen_.clear();
 }
 
+// A rank's part of a parameter, where and in the type in which it is used.
+Tensor Units::for_use(const Tensor& local, const DeviceMesh& mesh) const {
+  Tensor there = local;
+  if (local.device() != mesh.device()) {
+    // By a stream of its own, so that this waits for the copy and not for all that the device has been given to do.
+    const c10::impl::VirtualGuardImpl devices(mesh.device_type());
+    const c10::Stream main = devices.getStream(mesh.device());
+    {
+      const c10::StreamGuard aside(devices.getStreamFromGlobalPool(mesh.device()));
+      there = local.to(mesh.device());
+    }
+    there.record_stream(main);
+  }
+  return options_.dtype ? there.to(*options_.dtype) : there;
+}
+
 void Units::start(Unit& unit) {
   std::vector<Tensor> tensors;
   std::vector<Placements> to;
@@ -117,7 +135,7 @@ void Units::start(Unit& unit) {
     if (!impl) continue;
     DTensorMeta* meta = meta_of(impl.get());
     Tensor part = wrap(intern_spec(meta->spec->mesh, meta->spec->placements, meta->spec->sizes, meta->spec->strides),
-                       options_.dtype ? current_local(*meta).to(*options_.dtype) : current_local(*meta));
+                       for_use(current_local(*meta), meta->spec->mesh));
     to.push_back(whole_placements(*meta->spec));
     tensors.push_back(std::move(part));
   }
@@ -179,8 +197,9 @@ Tensor Units::take(size_t number, size_t index, const DTensorMeta& use, const In
   const Spec& spec = *meta_of(impl.get())->spec;
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto alone = [&] {
-    return options_.dtype ? move(how.move, use.local.to(*options_.dtype), use.spec->mesh, how.shape, how.from)
-                          : Tensor();
+    const bool as_it_is = !options_.dtype && use.local.device() == use.spec->mesh.device();
+    return as_it_is ? Tensor()
+                    : move(how.move, for_use(use.local, use.spec->mesh), use.spec->mesh, how.shape, how.from);
   };
   if (!(use.spec->mesh == spec.mesh)) return alone();  // lifted onto a larger mesh
   const auto order = order_of(*use.spec, spec);

@@ -47,6 +47,7 @@ class Units : public std::enable_shared_from_this<Units> {
   std::optional<size_t> expected() const;
   void start_next();
   void start(Unit& unit);
+  at::Tensor for_use(const at::Tensor& local, const DeviceMesh& mesh) const;
 
   Options options_;
   std::vector<std::shared_ptr<Unit>> units_;

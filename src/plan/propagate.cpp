@@ -259,6 +259,7 @@ class Propagation {
             if (rule_.outputs[o].unused) continue;
             return false;
           }
+          if (mesh_.size(axis) == 1) continue;  // the part is the whole
           if (factor.op == ReduceOp::avg && !cuts_evenly(axis, option)) return false;
           op = factor.op;
           partial_output = true;

@@ -226,6 +226,10 @@ class Draft {
     Placements after = now();
     for (const int64_t axis : axes) after[static_cast<size_t>(axis)] = Replicate();
     held_.become(std::move(after), Cut(held_.cut()));
+    if (others == 0) {
+      add(Action::slice, std::move(axes));  // one part is the whole
+      return;
+    }
     const int64_t elements = 2 * total(held_) * others / (others + 1);
     add(Action::all_reduce, std::move(axes), elements, 2 * others);
   }
@@ -243,6 +247,10 @@ class Draft {
     for (const int64_t axis : axes) (is_shard(goal_[static_cast<size_t>(axis)]) ? kept : sharers).push_back(axis);
     const int64_t others = ranks_along(axes) - 1;
     keep_rows(kept, sharers);
+    if (others == 0) {
+      add(Action::slice, std::move(axes));
+      return;
+    }
     add(Action::reduce_scatter, std::move(axes), others * total(held_), others);
   }
 

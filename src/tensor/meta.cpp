@@ -74,7 +74,9 @@ at::Tensor wrap(SpecPtr spec, at::Tensor local) {
   std::optional<c10::InferenceMode> ordinary;
   if (c10::InferenceMode::is_enabled() && !local.is_inference()) ordinary.emplace(false);
   const Spec& what = *spec;
-  const c10::Device device = local.device();
+  // A parameter that rests in the host's memory and is brought to the mesh's device for use is a tensor of that device.
+  const bool rests = what.gathers != 0 && local.is_cpu();
+  const c10::Device device = rests ? what.mesh.device() : local.device();
   const caffe2::TypeMeta dtype = local.dtype();
   return wrap_meta(c10::make_intrusive<DTensorMeta>(std::move(spec), std::move(local)), what.sizes, what.strides, dtype,
                    device);

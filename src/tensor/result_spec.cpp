@@ -20,7 +20,8 @@ void check_kind(const OpInfo& info, const DeviceMesh& mesh, const Tensor& local)
                                        .help("sherd::full_tensor(tensor) first")
                                        .str());
   }
-  if (local.device().type() != mesh.device_type() && !local.device().is_meta()) {
+  // What rests in the host's memory makes results there: an optimizer's state.
+  if (local.device().type() != mesh.device_type() && !local.device().is_meta() && !local.is_cpu()) {
     refuse_device(info, mesh, local.device());
   }
 }
