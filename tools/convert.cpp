@@ -15,13 +15,9 @@ constexpr const char* kExamples =
 
 int convert(const Verb& verb, const Arguments& arguments) {
   Rewriting rewriting;
-  rewriting.from.resize(1);
   CLI::App parser(verb.summary);
   make_parser(parser, verb, kExamples);
-  parser.add_option("from", rewriting.from.front(), "a checkpoint of any format")
-      ->required()
-      ->type_name(kCheckpointWord);
-  parser.add_option("to", rewriting.to, "a folder, or a file .safetensors or .pt")->required()->type_name(kPathWord);
+  add_source_and_target(parser, rewriting);
   parser.add_option("--format", rewriting.format, "where the name of the target does not say it")
       ->type_name("dcp|safetensors|torch.save");
   parser

@@ -13,13 +13,9 @@ constexpr const char* kExamples =
 
 int repair(const Verb& verb, const Arguments& arguments) {
   Rewriting rewriting;
-  rewriting.from.resize(1);
   CLI::App parser(verb.summary);
   make_parser(parser, verb, kExamples);
-  parser.add_option("from", rewriting.from.front(), "a checkpoint of any format")
-      ->required()
-      ->type_name(kCheckpointWord);
-  parser.add_option("to", rewriting.to, "a folder, or a file .safetensors or .pt")->required()->type_name(kPathWord);
+  add_source_and_target(parser, rewriting);
   add_target_options(parser, rewriting);
   if (const auto code = parse(parser, verb, arguments)) return *code;
   return rewrite(verb, rewriting, {.skip_damaged = true});

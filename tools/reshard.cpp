@@ -30,15 +30,12 @@ std::vector<std::pair<std::string, Placements>> parse_placed(const std::vector<s
 
 int reshard(const Verb& verb, const Arguments& arguments) {
   Rewriting rewriting;
-  rewriting.from.resize(1);
   int64_t ranks = 0;
   std::string mesh_text;
   std::vector<std::string> placement_texts;
   CLI::App parser(verb.summary);
   make_parser(parser, verb, kExamples);
-  parser.add_option("from", rewriting.from.front(), "a checkpoint of any format")
-      ->required()
-      ->type_name(kCheckpointWord);
+  add_source(parser, rewriting);
   parser.add_option("to", rewriting.to, "a folder")->required()->type_name(kFolderWord);
   parser.add_option("--ranks", ranks, "every tensor cut along its first dim over so many ranks");
   parser.add_option("--mesh", mesh_text, "the ranks as a mesh: [dp=2, tp=4]")->type_name("MESH");

@@ -84,6 +84,18 @@ void print_json_report(const Rewriting& rewriting, const RewriteResult& result) 
 
 }  // namespace
 
+void add_source(CLI::App& parser, Rewriting& rewriting) {
+  rewriting.from.resize(1);
+  parser.add_option("from", rewriting.from.front(), "a checkpoint of any format")
+      ->required()
+      ->type_name(kCheckpointWord);
+}
+
+void add_source_and_target(CLI::App& parser, Rewriting& rewriting) {
+  add_source(parser, rewriting);
+  parser.add_option("to", rewriting.to, "a folder, or a file .safetensors or .pt")->required()->type_name(kPathWord);
+}
+
 void add_name_options(CLI::App& parser, Rewriting& rewriting) {
   parser.add_option("--only", rewriting.only, "entries that this pattern matches (* is any text); may be repeated")
       ->type_name(kNameWord);

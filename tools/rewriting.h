@@ -22,6 +22,10 @@ struct Rewriting {
   bool json = false;
 };
 
+/// from: a checkpoint.
+void add_source(CLI::App& parser, Rewriting& rewriting);
+/// from, and to: a checkpoint of any format.
+void add_source_and_target(CLI::App& parser, Rewriting& rewriting);
 /// --only, --drop, --rename.
 void add_name_options(CLI::App& parser, Rewriting& rewriting);
 /// --force, --no-verify, --json.

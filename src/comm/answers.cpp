@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "comm/errors.h"
 #include "sherd/collectives.h"
@@ -29,6 +30,16 @@ std::vector<std::string> detail::answers_of_all(const Group& group, std::string_
   }
   if (failed > 0) throw_value_error(error.help("mend what these ranks say; no rank went on"));
   return all;
+}
+
+std::optional<detail::Difference> detail::find_difference(const Group& group, const std::string& text) {
+  const auto hashes = all_gather_text(group, std::to_string(std::hash<std::string>()(text)));
+  for (size_t i = 1; i < hashes.size(); ++i) {
+    if (hashes[i] == hashes[0]) continue;
+    const auto texts = all_gather_text(group, text);
+    return Difference{group.ranks()[0], texts[0], group.ranks()[i], texts[i]};
+  }
+  return std::nullopt;
 }
 
 void agree(const Group& group, std::string_view operation, const std::function<void()>& check) {

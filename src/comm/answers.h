@@ -2,6 +2,7 @@
 // Ranks that check their arguments before they go on together.
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,5 +15,16 @@ namespace sherd::detail {
 /// every rank, naming the ranks that failed and their messages, where it threw on any.
 std::vector<std::string> answers_of_all(const Group& group, std::string_view operation,
                                         const std::function<std::string()>& say);
+
+/// What the first rank of a group says, and a rank that says otherwise.
+struct Difference {
+  int rank = 0;
+  std::string text;
+  int other_rank = 0;
+  std::string other_text;
+};
+/// Nothing where every rank gives the same text; otherwise the same on every rank. Equal texts cost an exchange of
+/// their hashes.
+std::optional<Difference> find_difference(const Group& group, const std::string& text);
 
 }  // namespace sherd::detail

@@ -6,11 +6,11 @@
 
 #include "comm/errors.h"
 #include "parallel/place.h"
-#include "sherd/collectives.h"
 #include "sherd/dtensor.h"
 #include "tensor/joint_mesh.h"
 #include "tensor/meta.h"
 #include "tensor/redistributed.h"
+#include "tensor/take_values.h"
 #include "tensor/wishes.h"
 
 namespace sherd::detail {
@@ -60,10 +60,7 @@ Placement data_cut(const Mesh& mesh, const Dims& sizes, const Placements& others
 // What the place `source` along some axes has, everywhere.
 void agree(const Tensor& local, const DeviceMesh& mesh, uint64_t axes, int source) {
   for (int64_t axis = 0; axis < mesh.ndim(); ++axis) {
-    if ((axes >> axis & 1) == 0 || mesh.size(axis) == 1 || local.numel() == 0) continue;
-    Tensor same = local.contiguous();
-    broadcast(mesh.group(axis), same, source).wait();
-    if (!same.is_same(local)) local.copy_(same);
+    if ((axes >> axis & 1) != 0) take_values_of(source, local, mesh, axis);
   }
 }
 

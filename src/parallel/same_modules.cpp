@@ -4,11 +4,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <functional>
-
+#include "comm/answers.h"
 #include "comm/call.h"
 #include "comm/errors.h"
-#include "sherd/collectives.h"
 
 namespace sherd::detail {
 namespace {
@@ -45,15 +43,13 @@ void compare_modules(const char* operation, const ModuleOutline& module, const D
   all_lines.insert(all_lines.end(), lines.begin(), lines.end());
   const std::string mine = fmt::format("{}\n", fmt::join(all_lines, "\n"));
   const Group group = mesh.world().group(mesh.mesh().ranks());
-  const auto hashes = all_gather_text(group, std::to_string(std::hash<std::string>()(mine)));
-  for (size_t i = 1; i < hashes.size(); ++i) {
-    if (hashes[i] == hashes[0]) continue;
-    const auto texts = all_gather_text(group, mine);
-    throw_value_error(ErrorText(operation, "the ranks have different modules")
-                          .fact(fmt::format("rank {}", group.ranks()[0]), first_difference(texts[0], texts[i]))
-                          .fact(fmt::format("rank {}", group.ranks()[i]), first_difference(texts[i], texts[0]))
-                          .help("build the same module, with the same options, on every rank of the mesh"));
-  }
+  const auto difference = find_difference(group, mine);
+  if (!difference) return;
+  const auto& [rank, text, other_rank, other_text] = *difference;
+  throw_value_error(ErrorText(operation, "the ranks have different modules")
+                        .fact(fmt::format("rank {}", rank), first_difference(text, other_text))
+                        .fact(fmt::format("rank {}", other_rank), first_difference(other_text, text))
+                        .help("build the same module, with the same options, on every rank of the mesh"));
 }
 
 }  // namespace sherd::detail

@@ -16,6 +16,7 @@
 #include "stored/memory_file.h"
 #include "stored/merge_metadata.h"
 #include "stored/read_file.h"
+#include "stored/read_manifest.h"
 
 namespace sherd::stored {
 namespace {
@@ -67,20 +68,14 @@ bool DcpCheckpoint::is_in(const std::vector<std::string>& names) {
 
 DcpCheckpoint::DcpCheckpoint(std::shared_ptr<Storage> storage, std::string path, OpenOptions options)
     : storage_(std::move(storage)), path_(std::move(path)), options_(std::move(options)) {
-  read_manifest(format::kManifestName);
+  take_manifest(format::kManifestName);
   read_metadata();
   files_.resize(metadata_.files.size());
 }
 
-void DcpCheckpoint::read_manifest(const std::string& name) {
-  const std::string file = storage_->join(path_, name);
-  if (!storage_->exists(file)) return;
-  const std::string bytes = read_file(*storage_, file);
-  try {
-    manifest_ = format::decode_manifest(std::as_bytes(std::span(bytes)), file);
-  } catch (const std::invalid_argument&) {
-    if (!options_.tolerant) throw;
-  }
+void DcpCheckpoint::take_manifest(const std::string& name) {
+  auto found = read_manifest(*storage_, storage_->join(path_, name), options_.tolerant);
+  if (found) manifest_ = std::move(found);
 }
 
 // A small file, whole, compared with its digest.
@@ -112,7 +107,7 @@ void DcpCheckpoint::read_metadata() {
   const std::string bytes = read_checked(kMetadata);
   if (!manifest_ && !storage_->replaces_whole_folders()) {
     const std::string id = format::decode_metadata(std::as_bytes(std::span(bytes)), file).save_id;
-    if (!id.empty()) read_manifest(format::manifest_name(id));
+    if (!id.empty()) take_manifest(format::manifest_name(id));
   }
   const format::ManifestFile* digests = manifest_ ? manifest_->find(kMetadata) : nullptr;
   bool intact = digests != nullptr && digests->length == static_cast<int64_t>(bytes.size());

@@ -33,7 +33,7 @@ class DcpCheckpoint final : public StoredCheckpoint {
   BlockFile& file(int32_t number);
 
  private:
-  void read_manifest(const std::string& name);
+  void take_manifest(const std::string& name);
   void read_metadata();
   std::string read_checked(const std::string& name);
   std::shared_ptr<const StoredFile> base_file(const format::BlockPlace& place);

@@ -13,6 +13,7 @@
 #include "sherd/error.h"
 #include "stored/copy_elements.h"
 #include "stored/read_file.h"
+#include "stored/read_manifest.h"
 
 namespace sherd::stored {
 namespace {
@@ -108,7 +109,7 @@ void SafetensorsCheckpoint::sort_entries() {
 }
 
 std::vector<std::string> SafetensorsCheckpoint::files_of_folder() {
-  read_manifest();
+  take_manifest();
   std::vector<std::string> files;
   if (manifest_) {
     // Files that came from elsewhere, or are left of a checkpoint that this one replaced, are none of it.
@@ -132,16 +133,9 @@ std::vector<std::string> SafetensorsCheckpoint::files_of_folder() {
 }
 
 // One that tells of these files: another program may have written others into the folder.
-void SafetensorsCheckpoint::read_manifest() {
-  const std::string path = storage_->join(folder_, format::kManifestName);
-  if (!storage_->exists(path)) return;
-  const std::string bytes = read_file(*storage_, path);
-  try {
-    manifest_ = format::decode_manifest(std::as_bytes(std::span(bytes)), path);
-  } catch (const std::invalid_argument&) {
-    if (!options_.tolerant) throw;
-    return;
-  }
+void SafetensorsCheckpoint::take_manifest() {
+  manifest_ = read_manifest(*storage_, storage_->join(folder_, format::kManifestName), options_.tolerant);
+  if (!manifest_) return;
   std::erase_if(manifest_->files, [](const auto& file) { return !std::string_view(file.name).ends_with(kFileEnd); });
   const auto& files = manifest_->files;
   if (std::none_of(files.begin(), files.end(), [&](const auto& file) { return is_of_manifest(file); })) {

@@ -38,7 +38,7 @@ class SafetensorsCheckpoint final : public StoredCheckpoint {
  private:
   std::vector<std::string> files_of_folder();
   std::vector<std::string> files_of_index(const std::string& index);
-  void read_manifest();
+  void take_manifest();
   bool is_of_manifest(const format::ManifestFile& file) const;
   format::SafetensorsFile read_header(const std::string& name);
   void take_texts(const format::NamedSafetensors& file, int32_t number);

@@ -10,13 +10,13 @@
 
 #include "comm/call.h"
 #include "comm/errors.h"
-#include "sherd/collectives.h"
 #include "tensor/dispatch.h"
 #include "tensor/loss_parallel_check.h"
 #include "tensor/meta.h"
 #include "tensor/move.h"
 #include "tensor/padding.h"
 #include "tensor/switches.h"
+#include "tensor/take_values.h"
 
 namespace sherd::detail {
 namespace {
@@ -214,12 +214,8 @@ class Execution {
   // Each rank drew its own numbers: along replicated axes the first rank's count.
   void agree_on_random_values() {
     const auto agree = [&](const Tensor& local, const Placements& placements) {
-      if (local.numel() == 0) return;
       for (int64_t axis = 0; axis < plan_.mesh->ndim(); ++axis) {
-        if (!is_replicate(placements[static_cast<size_t>(axis)]) || plan_.mesh->size(axis) == 1) continue;
-        Tensor same = local.contiguous();
-        broadcast(plan_.mesh->group(axis), same, 0).wait();
-        if (!same.is_same(local)) local.copy_(same);
+        if (is_replicate(placements[static_cast<size_t>(axis)])) take_values_of(0, local, *plan_.mesh, axis);
       }
     };
     const size_t results = stack_.size() - info_.return_of.size();

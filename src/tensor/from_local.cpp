@@ -15,6 +15,7 @@
 #include "tensor/edges.h"
 #include "tensor/from_local_boxes.h"
 #include "tensor/meta.h"
+#include "tensor/take_values.h"
 
 namespace sherd {
 namespace {
@@ -156,10 +157,7 @@ Tensor from_local(const Tensor& local, const DeviceMesh& mesh, Placements placem
     if (options.check) {
       check_ranks(mesh, data, placements);
       for (int64_t axis = 0; axis < mesh.ndim(); ++axis) {
-        if (!is_replicate(placements[static_cast<size_t>(axis)]) || mesh.size(axis) == 1) continue;
-        const Tensor same = data.detach().contiguous();
-        broadcast(mesh.group(axis), same, 0).wait();
-        if (!same.is_alias_of(data)) data.detach().copy_(same);
+        if (is_replicate(placements[static_cast<size_t>(axis)])) detail::take_values_of(0, data, mesh, axis);
       }
     }
     if (!options.shape) found = find_shape(mesh, placements, data.sizes().vec());

@@ -7,11 +7,11 @@
 
 #include "comm/call.h"
 #include "comm/errors.h"
-#include "sherd/collectives.h"
 #include "tensor/boxes.h"
 #include "tensor/checked.h"
 #include "tensor/edges.h"
 #include "tensor/held_boxes.h"
+#include "tensor/take_values.h"
 
 namespace sherd::detail {
 namespace {
@@ -101,12 +101,7 @@ void copy_from_first(const HeldBoxes& held, const Tensor& data) {
                             .help("the same shards in the same order along the axis"));
     }
     const auto a = static_cast<int64_t>(axis);
-    if (mesh.size(a) == 1) continue;
-    for (const Tensor& piece : boxes_of(data)->pieces) {
-      const Tensor same = piece.detach().contiguous();
-      broadcast(mesh.group(a), same, 0).wait();
-      if (!same.is_alias_of(piece)) piece.detach().copy_(same);
-    }
+    for (const Tensor& piece : boxes_of(data)->pieces) take_values_of(0, piece, mesh, a);
   }
 }
 

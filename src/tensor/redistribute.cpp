@@ -9,6 +9,7 @@
 
 #include <functional>
 
+#include "comm/answers.h"
 #include "comm/device_mark.h"
 #include "comm/errors.h"
 #include "comm/world_state.h"
@@ -55,17 +56,14 @@ void check_options(const RedistributeOptions& options) {
   }
 }
 
-// Every rank must be about to do the same: the texts of what they plan are compared by their hashes.
+// Every rank must be about to do the same.
 void compare_plans(const Group& group, const std::string& plan) {
-  const auto hashes = all_gather_text(group, std::to_string(std::hash<std::string>()(plan)));
-  for (size_t i = 1; i < hashes.size(); ++i) {
-    if (hashes[i] == hashes[0]) continue;
-    const auto plans = all_gather_text(group, plan);
-    detail::throw_value_error(ErrorText("redistribute", "the ranks have different plans")
-                                  .fact(fmt::format("rank {}", group.ranks()[0]), plans[0])
-                                  .fact(fmt::format("rank {}", group.ranks()[i]), plans[i])
-                                  .help("call redistribute with the same tensor and target on every rank"));
-  }
+  const auto difference = detail::find_difference(group, plan);
+  if (!difference) return;
+  detail::throw_value_error(ErrorText("redistribute", "the ranks have different plans")
+                                .fact(fmt::format("rank {}", difference->rank), difference->text)
+                                .fact(fmt::format("rank {}", difference->other_rank), difference->other_text)
+                                .help("call redistribute with the same tensor and target on every rank"));
 }
 
 std::string plan_text(const Tensor& tensor, const DeviceMesh& mesh, const Placements& to) {
