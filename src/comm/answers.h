@@ -1,6 +1,7 @@
 #pragma once
 // Ranks that check their arguments before they go on together.
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -18,9 +19,9 @@ std::vector<std::string> answers_of_all(const Group& group, std::string_view ope
 
 /// What the first rank of a group says, and a rank that says otherwise.
 struct Difference {
-  int rank = 0;
+  int64_t rank = 0;
   std::string text;
-  int other_rank = 0;
+  int64_t other_rank = 0;
   std::string other_text;
 };
 /// Nothing where every rank gives the same text; otherwise the same on every rank. Equal texts cost an exchange of
