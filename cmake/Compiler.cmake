@@ -25,8 +25,9 @@ endif()
 
 find_program(SHERD_CCACHE ccache)
 if(SHERD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # The sloppiness settings are what ccache asks for with precompiled headers.
+  # The sloppiness settings are what ccache asks for with precompiled headers. Build folders beside each other share
+  # objects: the wheel's is one.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
-      CCACHE_SLOPPINESS=pch_defines,time_macros ${SHERD_CCACHE})
+      CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_NOHASHDIR=true ${SHERD_CCACHE})
   target_compile_options(sherd_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endif()

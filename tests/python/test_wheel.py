@@ -39,9 +39,12 @@ def main() -> None:
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir(parents=True)
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
-    # Without isolation only so that nothing is downloaded here; the build itself is what a user's pip runs.
+    # Without isolation only so that nothing is downloaded here; the build itself is what a user's pip runs, but for the
+    # flags: with those of the preset dev, a compiler cache has the objects already.
     run(*pip, "wheel", "--no-build-isolation", "--no-deps", "-w", WORK, SOURCE,
-        "--config-settings=build-dir=" + str(WORK / "build"))
+        "--config-settings=build-dir=" + str(WORK / "build"),
+        "--config-settings=cmake.build-type=RelWithDebInfo",
+        "--config-settings=cmake.define.CMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g1")
     (wheel,) = WORK.glob("sherd-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert not any("torch" in name and name.endswith(".so") for name in names), "libtorch must not be in the wheel"
