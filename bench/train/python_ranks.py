@@ -196,14 +196,15 @@ def main():
         return loss.detach()
 
     for number in range(options.warmup):
-        loss = step(number)
+        step(number)
     if options.device == "cuda":
         torch.cuda.synchronize()
     if not options.plain:
         dist.barrier()
     start = time.perf_counter()
-    for number in range(options.warmup, options.warmup + options.steps):
-        loss = step(number)
+    loss = step(options.warmup)
+    for number in range(options.warmup + 1, options.warmup + options.steps):
+        step(number)
     if options.device == "cuda":
         torch.cuda.synchronize()
     if not options.plain:

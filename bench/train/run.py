@@ -5,8 +5,8 @@
 Prints a table and writes BUILD/bench/train.json, a list of {"case", "sherd", "python", "ratio", "unit"}. Three rows for each model and
 mesh: tokens per second (`ratio` is sherd / python: 2 means that sherd trains twice as fast), KiB that a rank receives in a step and the
 most memory that a rank had (`ratio` is sherd / python, too: below 1 is better). Both sides: four processes of one thread each, `steps`
-steps after 10; C++ over shared memory, Python over Gloo; the same weights and batches, and the losses are compared. The sides take turns,
-the best of the runs counts. Python's bytes are counted as sherd's are, by looking at each collective. --large-steps: another number of
+steps after 10; C++ over shared memory, Python over Gloo; the same weights and batches, and the losses of the first step that is measured
+are compared (later ones drift apart by rounding). The sides take turns, the best of the runs counts. Python's bytes are counted as sherd's are, by looking at each collective. --large-steps: another number of
 steps for the large model, whose step takes seconds on few cores. --quick: few steps of the small model, to see that it works.
 --device cuda: one rank, its time for a step, and beside both sides C++ without sherd.
 """
@@ -65,7 +65,8 @@ def rows_for(name, ours, theirs):
 def print_rows(rows):
     for row in rows:
         ratio = "-" if row["ratio"] is None else f"{row['ratio']:.3f}"
-        print(f"{row['case']:<40}{row['sherd']:>14,.1f}{row['python']:>14,.1f}{ratio:>9}  {row['unit']}", flush=True)
+        plain = f", C++ alone {row['plain']}: {row['of_plain']} of it" if "plain" in row else ""
+        print(f"{row['case']:<40}{row['sherd']:>14,.1f}{row['python']:>14,.1f}{ratio:>9}  {row['unit']}{plain}", flush=True)
 
 
 def misses(rows):
