@@ -9,7 +9,13 @@
 
 namespace sherd::detail {
 
+BackgroundTask::BackgroundTask(std::function<void()> work) : work_(std::move(work)) {
+  if (CommObserver* observer = comm_observer()) observer_ = observer->in_background();
+}
+
 void BackgroundTask::run() {
+  const std::shared_ptr<CommObserver> observer = std::exchange(observer_, nullptr);
+  set_comm_observer(observer.get());
   try {
     const CommRecorder recorder;
     const c10::NoGradGuard no_grad;
@@ -18,6 +24,7 @@ void BackgroundTask::run() {
   } catch (...) {
     error_ = std::current_exception();
   }
+  set_comm_observer(nullptr);
   const std::lock_guard lock(mutex_);
   over_ = true;
   changed_.notify_all();

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/observer.h"
 #include "sherd/collectives.h"
 
 namespace sherd::detail {
@@ -18,7 +19,7 @@ namespace sherd::detail {
 /// Something under way in the background.
 class BackgroundTask {
  public:
-  explicit BackgroundTask(std::function<void()> work) : work_(std::move(work)) {}
+  explicit BackgroundTask(std::function<void()> work);
   /// Returns when it is over; throws what it threw. The calls that it made are told to this thread's CommRecorder.
   void wait();
   bool is_over() const;
@@ -28,6 +29,7 @@ class BackgroundTask {
   void run();
 
   std::function<void()> work_;
+  std::shared_ptr<CommObserver> observer_;  // of the thread that gave the work
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool over_ = false;

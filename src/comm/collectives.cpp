@@ -16,6 +16,7 @@
 #include "comm/call.h"
 #include "comm/errors.h"
 #include "comm/group_state.h"
+#include "comm/profiler_range.h"
 #include "comm/recorder.h"
 #include "comm/recording.h"
 #include "comm/sync_backend.h"
@@ -65,7 +66,9 @@ struct Started {
 // `make_call` says what this rank calls: asked where calls are recorded, or are to be compared and the transport does
 // not do it.
 template <class MakeCall, class Begin>
-Work run(const Group& group, Collective kind, c10::DeviceType device, MakeCall make_call, Begin begin) {
+Work run(const Group& group, Collective kind, c10::DeviceType device, detail::Recorded recorded, MakeCall make_call,
+         Begin begin) {
+  const detail::CommRange range(group, kind, recorded.bytes);
   const detail::BlockingScope blocking;
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   c10::intrusive_ptr<c10d::Backend> backend;
@@ -86,7 +89,10 @@ Work run(const Group& group, Collective kind, c10::DeviceType device, MakeCall m
     group.state().rethrow(name_of(kind));
   }
   if (!started.work && !started.after) return Work();
-  return Work([group, kind, under_way = group.state().under_way(), started = std::move(started)]() mutable {
+  return Work([group, kind, recorded = std::move(recorded), under_way = group.state().under_way(),
+               started = std::move(started)]() mutable {
+    const detail::Recorded until_the_end = std::exchange(recorded, {});
+    const detail::CommRange inner_range(group, kind, until_the_end.bytes, /*waits=*/true);
     const detail::BlockingScope inner_blocking;
     try {
       if (started.work) started.work->wait();
@@ -251,13 +257,13 @@ Work all_gather(const Group& group, const Tensor& out, const Tensor& in) {
   check_tensor("all_gather", "out", out);
   check_pair("all_gather", out, in);
   check_numel("all_gather", "out", out.numel(), in.numel() * group.size());
-  record(group, kKind, in, out.numel() - in.numel());
+  detail::Recorded recorded = record(group, kKind, in, out.numel() - in.numel());
   mark_written(out);
   const auto call = [&] {
     const std::vector<int64_t> numels(static_cast<size_t>(group.size()), in.numel());
     return Call{.kind = kKind, .inputs = {in}, .outputs = blocks_of(out, numels)};
   };
-  return run(group, kKind, in.device().type(), call, [&](const Transport& transport) -> Started {
+  return run(group, kKind, in.device().type(), std::move(recorded), call, [&](const Transport& transport) -> Started {
     if (out.numel() == 0 && !transport.ours) return {};
     Tensor to = movable(transport, out);
     Tensor from = movable(transport, in);
@@ -274,10 +280,10 @@ Work all_gather_uneven(const Group& group, const Tensor& out, const Tensor& in, 
   check_numel("all_gather_uneven", "in", in.numel(), numels[static_cast<size_t>(group.rank())]);
   check_numel("all_gather_uneven", "out", out.numel(), sum(numels));
   if (all_equal(numels)) return all_gather(group, out, in);
-  record(group, kKind, in, out.numel() - in.numel());
+  detail::Recorded recorded = record(group, kKind, in, out.numel() - in.numel());
   mark_written(out);
   const auto call = [&] { return Call{.kind = kKind, .inputs = {in}, .outputs = blocks_of(out, numels)}; };
-  return run(group, kKind, in.device().type(), call, [&](const Transport& transport) -> Started {
+  return run(group, kKind, in.device().type(), std::move(recorded), call, [&](const Transport& transport) -> Started {
     std::vector<std::vector<Tensor>> blocks{blocks_of(movable(transport, out), movable(transport, numels, out))};
     std::vector<Tensor> from{movable(transport, in)};
     if (transport.lists) return {transport.backend.allgather(blocks, from, {})};
@@ -292,18 +298,19 @@ Work all_reduce(const Group& group, const Tensor& inout, ReduceOp op) {
   check_tensor("all_reduce", "inout", inout);
   check_reduction("all_reduce", inout, op);
   // A ring sends and receives every element twice, less this rank's share.
-  record(group, kKind, inout, 2 * inout.numel() * (group.size() - 1) / group.size());
+  detail::Recorded recorded = record(group, kKind, inout, 2 * inout.numel() * (group.size() - 1) / group.size());
   mark_written(inout);
   const auto call = [&] { return Call{.kind = kKind, .inputs = {inout}, .outputs = {inout}, .op = op}; };
-  return run(group, kKind, inout.device().type(), call, [&](const Transport& transport) -> Started {
-    if (inout.numel() == 0 && !transport.ours) return {};
-    if (!reduces_itself(transport, inout, op)) return gather_and_reduce(transport, inout, op);
-    const Reducible what = reducible(transport, inout, op);
-    std::vector<Tensor> tensors{what.tensor};
-    c10d::AllreduceOptions options;
-    options.reduceOp = detail::to_c10d(what.op);
-    return {transport.backend.allreduce(tensors, options), finishing(what, inout, group.size())};
-  });
+  return run(group, kKind, inout.device().type(), std::move(recorded), call,
+             [&](const Transport& transport) -> Started {
+               if (inout.numel() == 0 && !transport.ours) return {};
+               if (!reduces_itself(transport, inout, op)) return gather_and_reduce(transport, inout, op);
+               const Reducible what = reducible(transport, inout, op);
+               std::vector<Tensor> tensors{what.tensor};
+               c10d::AllreduceOptions options;
+               options.reduceOp = detail::to_c10d(what.op);
+               return {transport.backend.allreduce(tensors, options), finishing(what, inout, group.size())};
+             });
 }
 
 Work reduce_scatter(const Group& group, const Tensor& out, const Tensor& in, ReduceOp op, c10::IntArrayRef numels) {
@@ -317,10 +324,10 @@ Work reduce_scatter(const Group& group, const Tensor& out, const Tensor& in, Red
   check_blocks("reduce_scatter", group, sizes);
   check_numel("reduce_scatter", "out", out.numel(), sizes[static_cast<size_t>(group.rank())]);
   check_numel("reduce_scatter", "in", in.numel(), sum(sizes));
-  record(group, kKind, in, out.numel() * (group.size() - 1));
+  detail::Recorded recorded = record(group, kKind, in, out.numel() * (group.size() - 1));
   mark_written(out);
   const auto call = [&] { return Call{.kind = kKind, .inputs = blocks_of(in, sizes), .outputs = {out}, .op = op}; };
-  return run(group, kKind, in.device().type(), call, [&](const Transport& transport) -> Started {
+  return run(group, kKind, in.device().type(), std::move(recorded), call, [&](const Transport& transport) -> Started {
     if (in.numel() == 0 && !transport.ours) return {};
     Reducible from = reducible(transport, in, op);
     Reducible to = reducible(transport, out, op);
@@ -369,12 +376,12 @@ Work all_to_all(const Group& group, const Tensor& out, const Tensor& in, c10::In
                                   .fact("takes", std::to_string(takes[me]))
                                   .help(fmt::format("in_numels[{}] == out_numels[{}]", me, me)));
   }
-  record(group, kKind, in, out.numel() - takes[me]);
+  detail::Recorded recorded = record(group, kKind, in, out.numel() - takes[me]);
   mark_written(out);
   const auto call = [&] {
     return Call{.kind = kKind, .inputs = blocks_of(in, gives), .outputs = blocks_of(out, takes)};
   };
-  return run(group, kKind, in.device().type(), call, [&](const Transport& transport) -> Started {
+  return run(group, kKind, in.device().type(), std::move(recorded), call, [&](const Transport& transport) -> Started {
     std::vector<int64_t> in_rows = movable(transport, gives, in);
     std::vector<int64_t> out_rows = movable(transport, takes, out);
     Tensor to = movable(transport, out).view({-1});
@@ -387,16 +394,17 @@ Work broadcast(const Group& group, const Tensor& inout, int root) {
   constexpr auto kKind = Collective::broadcast;
   check_tensor("broadcast", "inout", inout);
   check_place("broadcast", group, root);
-  record(group, kKind, inout, group.rank() == root ? 0 : inout.numel());
+  detail::Recorded recorded = record(group, kKind, inout, group.rank() == root ? 0 : inout.numel());
   if (group.rank() != root) mark_written(inout);
   const auto call = [&] { return Call{.kind = kKind, .inputs = {inout}, .outputs = {inout}, .root = root}; };
-  return run(group, kKind, inout.device().type(), call, [&](const Transport& transport) -> Started {
-    if (inout.numel() == 0 && !transport.ours) return {};
-    std::vector<Tensor> tensors{movable(transport, inout)};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    return {transport.backend.broadcast(tensors, options)};
-  });
+  return run(group, kKind, inout.device().type(), std::move(recorded), call,
+             [&](const Transport& transport) -> Started {
+               if (inout.numel() == 0 && !transport.ours) return {};
+               std::vector<Tensor> tensors{movable(transport, inout)};
+               c10d::BroadcastOptions options;
+               options.rootRank = root;
+               return {transport.backend.broadcast(tensors, options)};
+             });
 }
 
 Work scatter(const Group& group, const Tensor& out, const Tensor& in, int root, c10::IntArrayRef numels) {
@@ -413,11 +421,11 @@ Work scatter(const Group& group, const Tensor& out, const Tensor& in, int root, 
     check_numel("scatter", "in", in.numel(), sum(sizes));
     check_numel("scatter", "out", out.numel(), sizes[static_cast<size_t>(root)]);
   }
-  record(group, kKind, gives ? in : out, gives ? 0 : out.numel());
+  detail::Recorded recorded = record(group, kKind, gives ? in : out, gives ? 0 : out.numel());
   mark_written(out);
   const auto blocks = [&] { return gives ? blocks_of(in, sizes) : std::vector<Tensor>(); };
   const auto call = [&] { return Call{.kind = kKind, .inputs = blocks(), .outputs = {out}, .root = root}; };
-  return run(group, kKind, out.device().type(), call, [&](const Transport& transport) -> Started {
+  return run(group, kKind, out.device().type(), std::move(recorded), call, [&](const Transport& transport) -> Started {
     if (transport.ours) {
       std::vector<Tensor> outputs{out};
       std::vector<std::vector<Tensor>> inputs{blocks()};
@@ -439,42 +447,44 @@ Work send(const Group& group, const Tensor& tensor, int to, int tag) {
   check_tensor("send", "tensor", tensor);
   check_place("send", group, to);
   check_tag("send", tag);
-  record(group, Collective::send, tensor, 0);
+  detail::Recorded recorded = record(group, Collective::send, tensor, 0);
   if (to == group.rank()) {
     group.state().send_to_self(tensor, tag);
     return Work();
   }
   const auto call = [&] { return Call{.kind = Collective::send, .inputs = {tensor}}; };
-  return run(group, Collective::send, tensor.device().type(), call, [&](const Transport& transport) -> Started {
-    if (tensor.numel() == 0) return {};
-    std::vector<Tensor> tensors{movable(transport, tensor)};
-    return {transport.backend.send(tensors, to, tag)};
-  });
+  return run(group, Collective::send, tensor.device().type(), std::move(recorded), call,
+             [&](const Transport& transport) -> Started {
+               if (tensor.numel() == 0) return {};
+               std::vector<Tensor> tensors{movable(transport, tensor)};
+               return {transport.backend.send(tensors, to, tag)};
+             });
 }
 
 Work receive(const Group& group, const Tensor& tensor, int from, int tag) {
   check_tensor("receive", "tensor", tensor);
   check_place("receive", group, from);
   check_tag("receive", tag);
-  record(group, Collective::receive, tensor, from == group.rank() ? 0 : tensor.numel());
+  detail::Recorded recorded = record(group, Collective::receive, tensor, from == group.rank() ? 0 : tensor.numel());
   mark_written(tensor);
   if (from == group.rank()) {
     const uint64_t turn = group.state().take_turn(tag);
     return Work([=] { group.state().receive_from_self(tensor, tag, turn); });
   }
   const auto call = [&] { return Call{.kind = Collective::receive, .outputs = {tensor}}; };
-  return run(group, Collective::receive, tensor.device().type(), call, [&](const Transport& transport) -> Started {
-    if (tensor.numel() == 0) return {};
-    std::vector<Tensor> tensors{movable(transport, tensor)};
-    return {transport.backend.recv(tensors, from, tag)};
-  });
+  return run(group, Collective::receive, tensor.device().type(), std::move(recorded), call,
+             [&](const Transport& transport) -> Started {
+               if (tensor.numel() == 0) return {};
+               std::vector<Tensor> tensors{movable(transport, tensor)};
+               return {transport.backend.recv(tensors, from, tag)};
+             });
 }
 
 void barrier(const Group& group) {
-  record(group, Collective::barrier, {}, 0);
+  detail::Recorded recorded = record(group, Collective::barrier, {}, 0);
   const auto device = group.state().serves(c10::DeviceType::CPU) ? c10::DeviceType::CPU : c10::DeviceType::CUDA;
   const auto call = [] { return Call{.kind = Collective::barrier}; };
-  run(group, Collective::barrier, device, call, [](const Transport& transport) -> Started {
+  run(group, Collective::barrier, device, std::move(recorded), call, [](const Transport& transport) -> Started {
     return {transport.backend.barrier({})};
   }).wait();
 }

@@ -64,6 +64,9 @@ StatePtr intern(DeviceMeshState&& state) {
   auto& slot = state.world->meshes[key];
   StatePtr shared = slot.lock();
   if (!shared) {
+    for (int64_t axis = 0; axis < state.mesh.ndim(); ++axis) {
+      state.labels.push_back(detail::lasting_label(state.mesh.axis_label(axis)));
+    }
     shared = std::make_shared<const DeviceMeshState>(std::move(state));
     slot = shared;
   }
@@ -245,7 +248,9 @@ Group DeviceMesh::group(int64_t axis) const {
                                   .fact("mesh", to_string(mesh()))
                                   .help(fmt::format("axes go from 0 to {}", ndim() - 1)));
   }
-  return Group(state_->groups[static_cast<size_t>(axis)]);
+  const auto& group = state_->groups[static_cast<size_t>(axis)];
+  group->set_axis_label(state_->labels[static_cast<size_t>(axis)]);
+  return Group(group);
 }
 
 std::vector<Group> DeviceMesh::groups() const {

@@ -26,6 +26,7 @@ class DeviceMeshState : public std::enable_shared_from_this<DeviceMeshState> {
   std::optional<Dims> coordinate;
   std::vector<std::string> backends;                // per axis, "" for the world's
   std::vector<std::shared_ptr<GroupState>> groups;  // per axis, where this rank is in the mesh
+  std::vector<const std::string*> labels;           // per axis: what reports call it
   mutable std::map<std::string, Mesh> flattened;    // what flatten() made of this root, by name
   mutable at::Generator generator;                  // of its own, where it was given one; guarded by world->mutex
 };

@@ -3,6 +3,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
+#include <set>
 
 #include "comm/arguments.h"
 #include "comm/errors.h"
@@ -102,6 +103,13 @@ void GroupState::set_backend(c10::DeviceType device, c10::intrusive_ptr<c10d::Ba
   transports_[device] = std::move(backend);
 }
 
+const std::string* lasting_label(const std::string& text) {
+  static std::mutex mutex;
+  static auto* labels = new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  return &*labels->insert(text).first;
+}
+
 std::shared_ptr<GroupState> GroupState::in_background(const std::shared_ptr<GroupState>& group,
                                                       const std::string& lane) {
   if (group->config_.text().empty()) return group;
@@ -111,6 +119,7 @@ std::shared_ptr<GroupState> GroupState::in_background(const std::shared_ptr<Grou
     beside = std::make_shared<GroupState>(group->link_, group->ranks_, group->config_, lane + "/" + group->lane_);
     beside->closed_ = group->closed_;
   }
+  beside->set_axis_label(&group->axis_label());
   return beside;
 }
 

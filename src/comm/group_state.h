@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,6 +13,9 @@
 
 namespace sherd::detail {
 
+/// The one copy of a text, which is never freed: names of mesh axes, few and short.
+const std::string* lasting_label(const std::string& text);
+
 /// What a Group points at: its members, and the backends made for it so far.
 class GroupState {
  public:
@@ -23,6 +27,12 @@ class GroupState {
   const std::vector<int64_t>& ranks() const { return ranks_; }
   const std::string& name() const { return name_; }
   const Link& link() const { return *link_; }
+
+  /// The axis of the mesh that this group was last asked of; empty where it is no mesh's. For reports: one group may
+  /// be an axis of several meshes, under several names.
+  const std::string& axis_label() const { return *axis_label_.load(std::memory_order_relaxed); }
+  /// `label` lives for ever: see lasting_label.
+  void set_axis_label(const std::string* label) { axis_label_.store(label, std::memory_order_relaxed); }
 
   /// The backend for tensors of a device, made on the first call; `operation` starts the text of an error.
   c10::intrusive_ptr<c10d::Backend> transport(c10::DeviceType device, const char* operation);
@@ -70,6 +80,7 @@ class GroupState {
   std::mutex background_mutex_;  // the thread that uses it asks for it, this rank's own closes it
   std::map<std::string, std::shared_ptr<GroupState>> in_background_;  // by lane
   std::string name_;
+  std::atomic<const std::string*> axis_label_{lasting_label("")};
   std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>> transports_;
   std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>> checked_;  // the same, wrapped
   std::map<int, Mailbox> own_mail_;                                       // by tag

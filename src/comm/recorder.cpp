@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/group_state.h"
 #include "sherd/collectives.h"
 
 namespace sherd {
@@ -27,15 +28,23 @@ std::string bytes_text(int64_t bytes) {
 
 }  // namespace
 
-void detail::record(const Group& group, Collective kind, const at::Tensor& in, int64_t received) {
-  if (this_threads_recorder == nullptr) return;
-  CollectiveCall call{.name = name_of(kind), .group = group.name(), .dtype = {}};
+detail::Recorded detail::record(const Group& group, Collective kind, const at::Tensor& in, int64_t received) {
+  Recorded recorded;
+  if (in.defined()) recorded.bytes = received * static_cast<int64_t>(in.element_size());
+  CommObserver* observer = comm_observer();
+  if (this_threads_recorder == nullptr && observer == nullptr) return recorded;
+  CollectiveCall call{.name = name_of(kind), .group = group.name(), .dtype = {}, .bytes = recorded.bytes};
   if (in.defined()) {
     call.dtype = dtype_name(in.scalar_type());
     call.numel = in.numel();
-    call.bytes = received * static_cast<int64_t>(in.element_size());
   }
-  this_threads_recorder->add(std::move(call));
+  if (observer != nullptr) {
+    recorded.span = std::make_shared<CommSpan>(
+        observer->shared_from_this(),
+        ObservedCall{kind, call.group, group.state().axis_label(), call.dtype, call.numel, call.bytes});
+  }
+  if (this_threads_recorder != nullptr) this_threads_recorder->add(std::move(call));
+  return recorded;
 }
 
 void detail::record(CollectiveCall call) {

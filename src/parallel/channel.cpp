@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "comm/observer.h"
+
 namespace sherd::detail {
 
 using at::Tensor;
@@ -17,11 +19,15 @@ Channel::Channel(const Group& group, const std::string& name, c10::Device device
 }
 
 void Channel::give(const Tensor& part) {
+  const CauseScope cause("pipeline");
   Work work = send(group_, part, to_);
   sent_.push_back({part, std::move(work)});
 }
 
-void Channel::take(const Tensor& part) { receive(group_, part, from_).wait(); }
+void Channel::take(const Tensor& part) {
+  const CauseScope cause("pipeline");
+  receive(group_, part, from_).wait();
+}
 
 void Channel::give_text(const std::string& text) {
   const auto bytes = static_cast<int64_t>(text.size());

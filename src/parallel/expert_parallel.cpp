@@ -13,6 +13,7 @@
 #include <numeric>
 
 #include "comm/errors.h"
+#include "comm/observer.h"
 #include "parallel/axis_of.h"
 #include "parallel/route_rows.h"
 #include "sherd/collectives.h"
@@ -115,6 +116,7 @@ Counts to_counts(const Tensor& tensor) {
 // One row for each rank of the group.
 Tensor gathered(const Group& group, const Tensor& mine) {
   const Tensor out = at::empty({group.size() * mine.numel()}, mine.options());
+  const detail::CauseScope cause("expert parallel");
   all_gather(group, out, mine.contiguous()).wait();
   return out;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "sherd/dtensor.h"
+#include "tensor/cause_of.h"
 #include "tensor/edges.h"
 #include "tensor/joint_mesh.h"
 #include "tensor/meta.h"
@@ -92,6 +93,7 @@ Tensor GradientSync::before(size_t index, const Tensor& grad) {
   if (const DTensorMeta* rested = meta_of(old)) {
     if (rested->local.device() != parameter.device()) old = in_memory_of(parameter.device(), old);
   }
+  const CauseScope cause("gradient", [&](Cause& c) { about(c, parameter); });
   const DTensorMeta* meta = meta_of(grad);
   const Placements now = meta != nullptr ? lifted_placements(meta->spec->placements, meta->spec->mesh, spec->mesh)
                                          : Placements(spec->placements.size(), Replicate());  // equal on all ranks
@@ -133,7 +135,14 @@ void GradientSync::start(Bucket& bucket) {
     to.push_back(std::move(target));
     bucket.moving.push_back(index);
   }
-  if (!grads.empty()) bucket.pending = redistribute_async(grads, to, options_);
+  if (grads.empty()) return;
+  const CauseScope cause("gradient bucket", [&](Cause& c) {
+    c.backward = true;
+    for (const size_t index : bucket.moving) {
+      if (const auto impl = slots_[index].parameter.lock()) about(c, Tensor(impl));
+    }
+  });
+  bucket.pending = redistribute_async(grads, to, options_);
 }
 
 void GradientSync::finish(Bucket& bucket) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "comm/errors.h"
+#include "comm/observer.h"
 #include "parallel/attention_block.h"
 #include "parallel/attention_tasks.h"
 #include "sherd/collectives.h"
@@ -69,6 +70,7 @@ class Blocks {
     }
   };
   Moving pass_on(const Tensor& message, int step, int tag) const {
+    const CauseScope cause("ring attention");
     const int me = ring_.group.rank();
     Moving moving{message, at::empty({numel(owner(step + 1))}, message.options()), {}, {}};
     const auto give = [&] { moving.sent = send(ring_.group, moving.outgoing, (me + 1) % size(), tag); };

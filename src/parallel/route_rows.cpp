@@ -6,6 +6,7 @@
 
 #include <numeric>
 
+#include "comm/observer.h"
 #include "sherd/collectives.h"
 
 namespace sherd::detail {
@@ -38,6 +39,7 @@ struct RouteRows : Function<RouteRows> {
     sizes[0] = std::accumulate(take.begin(), take.end(), int64_t{0});
     const Tensor out = at::empty(sizes, in.options());
     const int64_t width = c10::multiply_integers(sizes.begin() + 1, sizes.end());
+    const CauseScope cause("expert parallel");
     all_to_all(group, out, in, times(take, width), times(give, width)).wait();
     return out;
   }

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "sherd/dtensor.h"
+#include "tensor/cause_of.h"
 #include "tensor/meta.h"
 #include "tensor/move.h"
 #include "tensor/op_plan.h"
@@ -140,6 +141,11 @@ void Units::start(Unit& unit) {
     tensors.push_back(std::move(part));
   }
   unit.versions = versions_of(unit);
+  const CauseScope cause("gather on use", [&](Cause& c) {
+    for (const auto& weak : unit.parameters) {
+      if (const auto impl = weak.lock()) about(c, Tensor(impl));
+    }
+  });
   unit.pending = redistribute_async(tensors, to);
 }
 

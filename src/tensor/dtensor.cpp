@@ -16,6 +16,7 @@
 #include "rules/registry.h"
 #include "sherd/collectives.h"
 #include "tensor/boxes_meta.h"
+#include "tensor/cause_of.h"
 #include "tensor/checked.h"
 #include "tensor/edges.h"
 #include "tensor/meta.h"
@@ -74,6 +75,7 @@ Tensor spread(const Tensor& tensor, const DeviceMesh& mesh, const Placements& pl
     return std::all_of(from, axes.end(), [&](int64_t axis) { return here[static_cast<size_t>(axis)] == source; });
   };
 
+  const detail::CauseScope cause("distribute_tensor");
   Layout layout{mesh.mesh(), tensor.sizes().vec(), Placements(placements.size(), Replicate())};
   const at::TensorOptions options = tensor.options();
   Tensor local = at_source(axes.begin()) ? tensor.contiguous() : Tensor();
@@ -198,6 +200,7 @@ Tensor constrain(const Tensor& tensor, Placements placements) {
 
 Tensor full_tensor(const Tensor& tensor) {
   const auto& spec = detail::require_dtensor("full_tensor", tensor).spec;
+  const detail::CauseScope cause("full_tensor", [&](detail::Cause& c) { detail::about(c, tensor); });
   const Placements whole(spec->placements.size(), Replicate());
   return detail::to_local_edge(detail::redistribute_edge(tensor, whole), whole);
 }

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "plan/placement_lists.h"
+#include "tensor/cause_of.h"
 #include "tensor/dispatch.h"
 #include "tensor/held_boxes.h"
 #include "tensor/meta.h"
@@ -63,6 +64,7 @@ Tensor brought_to(const Tensor& grad, const SpecPtr& spec, const Placements& to,
 // The gradient of a tensor that was moved goes back to where the tensor was.
 Tensor brought_back(const Tensor& grad, const Kept& before) {
   if (!grad.defined()) return grad;
+  const CauseScope cause("redistribute");
   const Tensor there = as_dtensor(grad, before.spec);
   if (before.spec->boxes) return to_boxes_edge(there, before.spec);
   return brought_to(there, before.spec, before.placements, before.options);
@@ -112,6 +114,7 @@ struct FromLocal : Function<FromLocal> {
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     if (!grads[0].defined()) return {Tensor(), Tensor(), Tensor()};
     const Kept& before = kept(context);
+    const CauseScope cause("from_local");
     const Tensor given = as_dtensor(grads[0], before.spec);
     const Tensor grad =
         before.spec->boxes ? to_boxes_edge(given, before.spec) : brought_to(given, before.spec, before.placements);
@@ -176,8 +179,10 @@ void hook_leaf(const Tensor& tensor) {
   if (!tensor.is_leaf()) return;
   // The hook holds no reference to the tensor, which holds the hook.
   const SpecPtr spec = meta_of(tensor)->spec;
-  tensor.register_hook([spec](const Tensor& grad) {
+  const c10::StorageImpl* memory = memory_of(tensor);  // to tell it by: never looked into
+  tensor.register_hook([spec, memory](const Tensor& grad) {
     if (!grad.defined()) return grad;
+    const CauseScope cause("gradient", [&](Cause& c) { c.of = {memory}; });
     if (spec->boxes) return to_boxes_edge(grad, spec);
     return gradient_for(grad, spec, grad_placements_for(spec->placements));
   });

@@ -14,6 +14,7 @@
 #include "tensor/loss_parallel_check.h"
 #include "tensor/meta.h"
 #include "tensor/move.h"
+#include "tensor/move_listener.h"
 #include "tensor/padding.h"
 #include "tensor/switches.h"
 #include "tensor/take_values.h"
@@ -100,6 +101,8 @@ class Execution {
     Tensor local = meta != nullptr ? current_local(*meta) : tensor;
     std::optional<c10::InferenceMode> ordinary;  // as what is viewed
     if (info_.is_view && c10::InferenceMode::is_enabled() && !tensor.is_inference()) ordinary.emplace(false);
+    std::optional<OperandMove> told;
+    if (how.moves) told.emplace(input);
     if (how.moves && meta != nullptr && meta->gathered) {
       if (Tensor whole = meta->gathered->take(*meta, how); whole.defined()) return whole;
     }
@@ -109,6 +112,7 @@ class Execution {
       // Kernels read what they saved themselves (a mean, a mask) without asking for its strides.
       if (contiguous) local = local.contiguous();
     }
+    told.reset();
     if (input == 0 && meta != nullptr && info_.reads_strides) local = in_whole_memory(*meta, tensor, local, how);
     if (input == 0 && meta != nullptr && (info_.is_view || info_.is_inplace_view)) remember_view(*meta, how, local);
     if (written) {
@@ -345,6 +349,7 @@ void execute(const c10::OperatorHandle& op, const OpInfo& info, OpPlan& plan, St
   if (plan.any_moves) {
     check_explicit(info, plan);
     check_loss_parallel(info, plan);
+    if (MoveListener* listener = move_listener()) listener->operator_moves(op, info, plan, stack);
   }
   if (!plan.mesh->coordinate()) {
     execute_outside(op, info, plan, stack);

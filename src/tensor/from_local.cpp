@@ -8,6 +8,7 @@
 
 #include "comm/call.h"
 #include "comm/errors.h"
+#include "comm/observer.h"
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
 #include "tensor/boxes_meta.h"
@@ -150,6 +151,7 @@ Tensor from_local(const Tensor& local, const DeviceMesh& mesh, Placements placem
     }
     return checked_placements(kOperation, mesh.mesh(), nominal, std::move(placements));
   });
+  const detail::CauseScope cause("from_local");
   const Tensor data = local.to(mesh.device());
   Found found{options.shape.value_or(nominal), placements};
   if (mesh.coordinate()) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 
+#include "comm/observer.h"
 #include "sherd/collectives.h"
 #include "tensor/blocks.h"
 #include "tensor/runs.h"
@@ -180,8 +181,16 @@ class Mover {
     return ranks;
   }
 
+  // As flatten() would call them: "dp_tp".
+  std::string names_of(const std::vector<int64_t>& axes) const {
+    std::string names;
+    for (const int64_t axis : axes) names += (names.empty() ? "" : "_") + mesh_.mesh().axis_label(axis);
+    return names;
+  }
+
   Group group_of(const std::vector<int64_t>& axes, const std::vector<Dims>& members) const {
     const Group group = axes.size() == 1 ? mesh_.group(axes[0]) : mesh_.world().group(ranks_at(members));
+    if (axes.size() > 1 && comm_observer() != nullptr) label_group(group, names_of(axes));
     return options_.background ? group.in_background() : group;
   }
 

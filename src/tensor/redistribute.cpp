@@ -15,6 +15,7 @@
 #include "comm/world_state.h"
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
+#include "tensor/cause_of.h"
 #include "tensor/checked.h"
 #include "tensor/edges.h"
 #include "tensor/held_boxes.h"
@@ -83,6 +84,7 @@ void compare_where_asked(const std::vector<Tensor>& tensors, const std::vector<P
 
 Tensor redistribute(const Tensor& tensor, Placements placements, const RedistributeOptions& options) {
   check_options(options);
+  const detail::CauseScope cause("redistribute", [&](detail::Cause& c) { detail::about(c, tensor); });
   const Placements to = target_of(tensor, std::move(placements));
   compare_where_asked({tensor}, {to});
   return detail::redistribute_edge(tensor, to, options);
@@ -93,6 +95,7 @@ Tensor redistribute(const Tensor& tensor, const DeviceMesh& mesh, Placements pla
   check_options(options);
   const auto& spec = detail::require_dtensor("redistribute", tensor).spec;
   if (spec->mesh == mesh && !options.relabel) return redistribute(tensor, std::move(placements), options);
+  const detail::CauseScope cause("redistribute", [&](detail::Cause& c) { detail::about(c, tensor); });
   const Placements to = checked("redistribute", mesh, spec->sizes, std::move(placements));
   refuse_new_partials("redistribute", {}, to);
   if (spec->mesh.device_type() != mesh.device_type() || !(spec->mesh.world() == mesh.world())) {
@@ -127,6 +130,9 @@ namespace {
 // Starts a move whose tensors and targets were checked.
 PendingTensors start(const std::vector<Tensor>& tensors, const std::vector<Placements>& to,
                      const RedistributeOptions& options) {
+  const detail::CauseScope cause("redistribute", [&](detail::Cause& c) {
+    for (const Tensor& tensor : tensors) detail::about(c, tensor);
+  });
   compare_where_asked(tensors, to);
   auto state = std::make_shared<PendingTensors::State>();
   if (tensors.empty()) return PendingTensors(std::move(state));
@@ -186,6 +192,9 @@ std::vector<Tensor> redistribute(const std::vector<Tensor>& tensors, const std::
                                  const RedistributeOptions& options) {
   check_options(options);
   const std::vector<Placements> to = targets_of(tensors, placements);
+  const detail::CauseScope cause("redistribute", [&](detail::Cause& c) {
+    for (const Tensor& tensor : tensors) detail::about(c, tensor);
+  });
   compare_where_asked(tensors, to);
   return detail::redistribute_edges(tensors, to, options);
 }

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 
+#include "comm/observer.h"
 #include "sherd/dtensor.h"
 #include "tensor/checked.h"
 #include "tensor/edges.h"
@@ -198,6 +199,7 @@ Tensor bring(const std::string& who, const Tensor& tensor, const DeviceMesh& own
                           .fact("tensor", to_string(tensor))
                           .help("Replicate(), or Shard of one of its dims: Shard(-1) is the last"));
   }
+  const CauseScope cause("tensor parallel", [&](Cause& c) { c.who = who; });
   Placements target = spec.placements;
   target[*axis] = there;
   return redistribute_edge(tensor, checked("parallelize_module", spec.mesh, spec.sizes, std::move(target)));

@@ -16,6 +16,7 @@
 #include <limits>
 
 #include "comm/errors.h"
+#include "comm/observer.h"
 #include "sherd/collectives.h"
 #include "training/gradients.h"
 
@@ -97,6 +98,7 @@ at::TensorOptions options_for(const std::vector<HeldGradients>& held) {
 Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, const ClipOptions& options) {
   const c10::NoGradGuard no_grad;
   const Norm norm(options.norm_type);
+  const detail::CauseScope cause("clip_grad_norm_");
   const std::vector<Tensor> gradients = detail::gradients_of(parameters);
   const std::vector<HeldGradients> held = detail::by_mesh(gradients);
   Tensor total = at::zeros({}, at::TensorOptions(c10::kFloat));

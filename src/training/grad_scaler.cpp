@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "comm/errors.h"
+#include "comm/observer.h"
 #include "sherd/collectives.h"
 #include "training/gradients.h"
 
@@ -91,6 +92,7 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
     refuse("unscale_", "the optimizer has stepped since the last update()", "scaler.update() after the steps");
   }
   const c10::NoGradGuard no_grad;
+  const detail::CauseScope cause("GradScaler");
   const std::vector<Tensor> gradients = gradients_of(optimizer);
   for (const Tensor& gradient : gradients) {
     if (gradient.scalar_type() == c10::kHalf) {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "comm/errors.h"
+#include "comm/observer.h"
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
 #include "sherd/sharded_data.h"
@@ -20,6 +21,7 @@ constexpr int64_t kNoRows = -3;  // a batch in which no tensor has rows
 
 // One number of every rank along the axes, in the order of their places: the last axis is innermost.
 std::vector<int64_t> numbers_along(const DeviceMesh& mesh, const std::vector<int64_t>& axes, int64_t mine) {
+  const detail::CauseScope cause("sharded batches");
   Tensor own = at::empty({1}, at::TensorOptions(c10::kLong)).fill_(mine).to(mesh.device());
   for (size_t i = axes.size(); i-- > 0;) {
     const Group group = mesh.group(axes[i]);

@@ -1,0 +1,25 @@
+#pragma once
+// Ranges around collectives for torch's profilers: Kineto (torch.profiler, torch::profiler::impl) and, where a program
+// asks for it (emit_nvtx), NVTX. Costs a few nanoseconds where no profiler listens.
+
+#include <ATen/record_function.h>
+
+#include <vector>
+
+#include "comm/call.h"
+#include "sherd/group.h"
+
+namespace sherd::detail {
+
+/// "sherd::all_gather", or "sherd::all_gather wait" of a call that was started before. Its inputs, which profilers show
+/// where they record shapes, are the mesh axis (or the group) and the bytes that this rank receives.
+class CommRange {
+ public:
+  CommRange(const Group& group, Collective kind, int64_t bytes, bool waits = false);
+
+ private:
+  std::vector<c10::IValue> inputs_;  // profilers may look at them when the range ends
+  at::RecordFunction range_;
+};
+
+}  // namespace sherd::detail
