@@ -19,7 +19,8 @@ struct Change {
   TensorText then;
   int64_t bytes = 0;
   bool partial = false;  // a result has to be summed later
-  int kind = 0;          // a parameter is changed for good, another tensor where it is made
+  bool whole = false;    // on the axis
+  int kind = 0;          // 0: a parameter, 1: the tensor that is moved, 2: another one
 };
 
 bool has_partial(const Explanation& explanation) {
@@ -45,9 +46,9 @@ std::optional<Change> best_change(const MovingCall& moving, size_t moved) {
   const auto before = planned(moving.call, moving.mesh);
   if (!before || before->bytes == 0) return std::nullopt;
   std::optional<Change> best;
+  // A tensor that is made in parts and wanted whole is gathered somewhere: that comes last.
   const auto rank = [](const Change& c) {
-    const bool whole = to_string(c.then.placements).find('S') == std::string::npos;
-    return std::tuple(c.bytes > 0, c.partial, c.kind, whole, c.bytes);
+    return std::tuple(c.bytes > 0, c.whole && c.kind > 0, c.partial, c.kind, c.whole, c.bytes);
   };
   const Placements& from = moving.call.operands[moved]->placements;
   for (size_t axis = 0; axis < from.size(); ++axis) {
@@ -65,7 +66,7 @@ std::optional<Change> best_change(const MovingCall& moving, size_t moved) {
         call.operands[j]->placements[axis] = choice;
         const auto after = planned(call, moving.mesh);
         if (!after || after->bytes >= before->bytes) continue;
-        Change change{j, *operand, *call.operands[j], after->bytes, has_partial(*after), 0};
+        Change change{j, *operand, *call.operands[j], after->bytes, has_partial(*after), is_replicate(choice), 0};
         if (moving.operands[j].parameter.empty()) change.kind = j == moved ? 1 : 2;
         if (!best || rank(change) < rank(*best)) best = std::move(change);
       }

