@@ -30,6 +30,7 @@ void bind_random(py::module_& module);
 void bind_rpc(py::module_& module);
 void bind_checkpoint(py::module_& module);
 void bind_checkpoint_files(py::module_& module);
+void bind_comm_debug(py::module_& module);
 void bind_explain(py::module_& module);
 void bind_local_shards(py::module_& module);
 void bind_sharded(py::module_& parent);

@@ -73,6 +73,7 @@ PYBIND11_MODULE(_C, module) {
   bind_rpc(module);
   bind_checkpoint(module);
   bind_checkpoint_files(module);
+  bind_comm_debug(module);
   bind_explain(module);
   bind_local_shards(module);
   bind_sharded(module);

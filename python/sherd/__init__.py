@@ -59,6 +59,7 @@ from ._build import TORCH_VERSION as torch_version
 from ._build import VERSION as __version__
 from ._checkpoint import OpaqueObject, load, load_state_dict, save, save_async
 from ._checkpoint_files import diff_checkpoints, inspect_checkpoint, rewrite_checkpoint, verify_checkpoint
+from ._comm_debug import CommDebugMode, explain_step, named_scope
 from ._explain import explain
 from ._local_shards import (
     LocalShardsWrapper,
@@ -137,6 +138,7 @@ __all__ = [
     "Box",
     "CollectiveCall",
     "ColwiseParallel",
+    "CommDebugMode",
     "CommRecorder",
     "DamagedCheckpoint",
     "DeviceMesh",
@@ -187,6 +189,7 @@ __all__ = [
     "draw_html",
     "empty",
     "explain",
+    "explain_step",
     "fake_world",
     "from_boxes",
     "from_local",
@@ -211,6 +214,7 @@ __all__ = [
     "local_sizes",
     "manual_seed",
     "measure_costs",
+    "named_scope",
     "normal",
     "ones",
     "parallelize_module",

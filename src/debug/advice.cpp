@@ -139,9 +139,7 @@ Advice of_cause(const CommRecord& record) {
   if (what.empty()) return {"the program calls this collective itself", ""};
   if (what == "gradient" || what == "gradient bucket") {
     if (record.collective == "all_reduce") {
-      return {
-          fmt::format("needed: every rank of {} has these parameters, and their gradient is the sum over all", axis),
-          ""};
+      return {fmt::format("needed: the gradient is the sum of what the ranks of {} found", axis), ""};
     }
     if (record.collective == "reduce_scatter") {
       return {fmt::format("needed: each rank of {} keeps its part of the summed gradient", axis), ""};
