@@ -17,15 +17,15 @@ class CommDebugMode:
     Names of modules are those of `module`. With `operators`, traces show what is computed, too.
 
     >>> import sherd, torch
-    >>> def program(world):
+    >>> def program(rank):
     ...     mesh = sherd.init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
     ...     x = sherd.distribute_tensor(torch.ones(4, 6), mesh, [sherd.Shard(0)])
     ...     with sherd.CommDebugMode() as debug, sherd.named_scope("check"):
-    ...         x.full_tensor()
-    ...     if world.rank == 0:
+    ...         sherd.full_tensor(x)
+    ...     if rank == 0:
     ...         print(debug.get_comm_counts(), debug.get_total_counts(), debug.bytes)
     ...         print(debug.table(), end="")
-    >>> sherd.spawn(2, program)
+    >>> _ = sherd.spawn(2, program)
     {'all_gather': 1} 1 48
     pass      operation    module  collective  axis  dtype  calls  received
     forward   full_tensor  check   all_gather  tp    f32        1      48 B
@@ -70,12 +70,14 @@ class CommDebugMode:
         """The same, every collective by itself, as JSON."""
         return self._debug.json()
 
-    def trace(self, path: str | os.PathLike[str], group: _C.Group | None = None) -> None:
-        """Writes a trace for chrome://tracing and https://ui.perfetto.dev: of this rank, or of all ranks of `group`.
+    def trace(self, path: str | os.PathLike[str], ranks: _C.DeviceMesh | _C.Group | None = None) -> None:
+        """Writes a trace for chrome://tracing and https://ui.perfetto.dev: of this rank, or of a mesh's or group's.
 
-        Every rank of the group calls it; the first one writes.
+        Every rank of these calls it; the first one writes.
         """
-        self._debug.save_trace(os.fspath(path), group)
+        if isinstance(ranks, _C.DeviceMesh):
+            ranks = ranks.world.group(ranks.ranks)
+        self._debug.save_trace(os.fspath(path), ranks)
 
     def trace_json(self) -> str:
         """The trace of this rank."""
@@ -101,14 +103,14 @@ def explain_step(step: Callable[[], object], module: torch.nn.Module | None = No
     """Runs a step once, on every rank alike, and says what it communicates, why, and what would spare it.
 
     >>> import sherd, torch
-    >>> def program(world):
+    >>> def program(rank):
     ...     mesh = sherd.init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
     ...     a = sherd.distribute_tensor(torch.ones(4, 6), mesh, [sherd.Shard(1)])
     ...     b = sherd.distribute_tensor(torch.ones(6, 4), mesh, [sherd.Shard(0)])
     ...     explained = sherd.explain_step(lambda: a.mm(b).exp())
-    ...     if world.rank == 0:
+    ...     if rank == 0:
     ...         print(explained, end="")
-    >>> sherd.spawn(2, program)
+    >>> _ = sherd.spawn(2, program)
     the step receives 64 B in 1 collective, the most first
     <BLANKLINE>
     1. 64 B: all_reduce@tp for aten::exp, forward

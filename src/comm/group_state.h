@@ -13,7 +13,7 @@
 
 namespace sherd::detail {
 
-/// The one copy of a text, which is never freed: names of mesh axes, few and short.
+/// The one copy of a text, which is never freed: names of mesh axes and of ranges for profilers, few and short.
 const std::string* lasting_label(const std::string& text);
 
 /// What a Group points at: its members, and the backends made for it so far.

@@ -11,8 +11,8 @@
 
 namespace sherd::detail {
 
-/// "sherd::all_gather", or "sherd::all_gather wait" of a call that was started before. Its inputs, which profilers show
-/// where they record shapes, are the mesh axis (or the group) and the bytes that this rank receives.
+/// "sherd::all_gather@tp", with the mesh axis or the group, or "sherd::all_gather@tp wait" of a call that was started
+/// before. Its input, which profilers show where they record shapes, is the bytes that this rank receives.
 class CommRange {
  public:
   CommRange(const Group& group, Collective kind, int64_t bytes, bool waits = false);

@@ -61,7 +61,8 @@ std::optional<Change> best_change(const MovingCall& moving, size_t moved) {
         if (operand->shape[d] > 1) choices.push_back(Shard(static_cast<int64_t>(d)));
       }
       for (const Placement& choice : choices) {
-        if (choice == operand->placements[axis] || is_partial(operand->placements[axis])) continue;
+        const Placement& now = operand->placements[axis];
+        if (choice == now || (is_partial(now) && is_replicate(choice))) continue;
         OperatorCall call = moving.call;
         call.operands[j]->placements[axis] = choice;
         const auto after = planned(call, moving.mesh);

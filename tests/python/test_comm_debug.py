@@ -22,8 +22,8 @@ class Mlp(torch.nn.Module):
         return self.down(torch.relu(self.up(x)))
 
 
-def sharded(world: sherd.World) -> tuple[torch.nn.Module, torch.Tensor]:
-    mesh = sherd.init_device_mesh("cpu", (world.size,), mesh_dim_names=("dp",))
+def sharded() -> tuple[torch.nn.Module, torch.Tensor]:
+    mesh = sherd.init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
     model = Mlp()
     sherd.fully_shard(model, mesh, units=["up", "down"])
     return model, sherd.distribute_tensor(torch.ones(4, 6), mesh, [sherd.Shard(0)])
@@ -31,8 +31,8 @@ def sharded(world: sherd.World) -> tuple[torch.nn.Module, torch.Tensor]:
 
 class CommDebug(unittest.TestCase):
     def test_collectives_are_named_by_module(self) -> None:
-        def program(world: sherd.World) -> None:
-            model, x = sharded(world)
+        def program(rank: int) -> None:
+            model, x = sharded()
             with sherd.CommDebugMode(model) as debug:
                 model(x).pow(2).sum().backward()
             gathered = {r.module for r in debug.records if r.operation == "gather on use" and not r.backward}
@@ -52,13 +52,13 @@ class CommDebug(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "trace.json")
 
-            def program(world: sherd.World) -> None:
-                model, x = sharded(world)
+            def program(rank: int) -> None:
+                model, x = sharded()
                 with sherd.CommDebugMode(model, operators=True) as debug:
                     model(x).pow(2).sum().backward()
-                debug.trace(path, world.group())
+                debug.trace(path, sherd.device_mesh(x))
                 with self.assertRaisesRegex(ValueError, "the file cannot be written"):
-                    debug.trace(os.path.join(folder, "no", "such", "trace.json"), world.group())
+                    debug.trace(os.path.join(folder, "no", "such", "trace.json"), sherd.device_mesh(x))
 
             sherd.spawn(2, program)
             with open(path, encoding="utf-8") as file:
@@ -68,8 +68,8 @@ class CommDebug(unittest.TestCase):
         self.assertIn("all_gather dp", {event["name"] for event in events})
 
     def test_explain_step(self) -> None:
-        def program(world: sherd.World) -> None:
-            model, x = sharded(world)
+        def program(rank: int) -> None:
+            model, x = sharded()
             step = sherd.explain_step(lambda: model(x), model)
             self.assertEqual({item.module for item in step.items}, {"up", "down"})
             self.assertGreaterEqual(step.items[0].bytes, step.items[1].bytes)
@@ -87,25 +87,24 @@ class CommDebug(unittest.TestCase):
         self.assertEqual(debug.table(), "no communication\n")
 
     def test_profilers_see_ranges(self) -> None:
-        def program(world: sherd.World) -> None:
-            mesh = sherd.init_device_mesh("cpu", (world.size,), mesh_dim_names=("tp",))
+        def program(rank: int) -> None:
+            mesh = sherd.init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
             x = sherd.distribute_tensor(torch.ones(4, 6), mesh, [sherd.Shard(0)])
-            if world.rank != 0:  # the profiler is one for the process
-                x.full_tensor()
+            if rank != 0:  # the profiler is one for the process
+                sherd.full_tensor(x)
                 return
             with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
                 with sherd.named_scope("whole"):
-                    x.full_tensor()
+                    sherd.full_tensor(x)
             names = {event.name for event in profile.events()}
-            self.assertIn("sherd::all_gather", names)
+            self.assertIn("sherd::all_gather@tp", names)
             self.assertIn("whole", names)
             with tempfile.TemporaryDirectory() as folder:
                 path = os.path.join(folder, "profile.json")
                 profile.export_chrome_trace(path)
                 with open(path, encoding="utf-8") as file:
                     events = json.load(file)["traceEvents"]
-            (found,) = [event for event in events if event["name"] == "sherd::all_gather"]
-            self.assertIn("tp", str(found["args"]))
+            (found,) = [event for event in events if event["name"] == "sherd::all_gather@tp"]
             self.assertIn("48", str(found["args"]), "the bytes that the rank receives")
 
         sherd.spawn(2, program)
