@@ -1,80 +1,78 @@
 #pragma once
-// Training, alone or sharded: the same model and the same loop. What differs is where the tensors lie.
+// The demo's GPT as something to train (train/training.h), and the same for its sibling with rotary positions.
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "corpus.h"
 #include "gpt.h"
-#include "sherd/device_mesh.h"
-#include "sherd/placement.h"
-#include "sherd/state_dict.h"
+#include "models/rotary_gpt.h"
+#include "train/training.h"
 
 struct TrainOptions {
   GptConfig model;
   int64_t batch = 8;
   double learning_rate = 1e-3;
-  int64_t warmup = 0;  // steps over which the learning rate grows to that
-  /// The largest norm that all gradients together may have; longer ones are scaled down. Nothing: they are left alone.
+  int64_t warmup = 0;
   std::optional<double> clip = {};
   at::ScalarType dtype = at::kFloat;
   uint64_t seed = kSeed;  // of the weights and of the batches
-  /// Whether axis dp cuts the parameters too, and not the batch alone.
   bool fully_sharded = false;
-  /// Whether parameters are used in bfloat16, where they are fully sharded. They and the optimizer keep their own type.
   bool uses_bfloat16 = false;
 };
 
 /// A model whose weights follow from the seed alone. Draws from torch's generator, which the threads of a program
 /// share: call it from one.
 Gpt make_model(const TrainOptions& options);
+RotaryGpt make_model(const RotaryGptConfig& config, at::ScalarType dtype, uint64_t seed);
 
 /// A model of its own with the same weights. Draws numbers too, and forgets them.
 Gpt copy_model(const Gpt& model, const TrainOptions& options);
 
-/// How a parameter lies on the mesh. Axis tp cuts the attention by heads and the hidden layer of the MLP by columns
-/// (Megatron's scheme: two all-reduces per block and direction); every other axis holds all of it.
+/// How axis tp holds a parameter of either model: it cuts the attention by heads and the hidden layer of the MLP by
+/// columns (Megatron's scheme: two all-reduces per block and direction).
+sherd::Placement along_tp(const std::string& name);
+
+/// How a parameter lies on the mesh: along tp as above; every other axis holds all of it.
 sherd::Placements parameter_placements(const sherd::Mesh& mesh, const std::string& name);
 
-/// How a batch lies on the mesh: axis dp cuts its rows.
-sherd::Placements batch_placements(const sherd::Mesh& mesh);
+struct Rows {
+  int64_t batch = 8;    // sequences in a step
+  int64_t length = 64;  // characters in a sequence
+  uint64_t seed = kSeed;
+};
 
-class Trainer {
+/// A model of characters that learns a text.
+template <class Model>
+class TextTask : public Task {
  public:
-  /// Trains `model` in place: on one device, or sharded over a mesh. Every rank of the mesh makes the same calls.
-  Trainer(Gpt model, const Corpus& corpus, const TrainOptions& options, at::Device device);
-  Trainer(Gpt model, const Corpus& corpus, const TrainOptions& options, const sherd::DeviceMesh& mesh);
+  TextTask(Model model, const Corpus& corpus, const Rows& rows)
+      : model_(std::move(model)), corpus_(corpus), rows_(rows) {}
 
-  /// One step of AdamW on the next batch. Returns the loss before it, on every rank the same.
-  double step() { return value_of(advance()); }
-  /// The same in two: the step, and reading its loss, which needs the other ranks.
-  at::Tensor advance();
-  static double value_of(const at::Tensor& loss);
-  /// The norm of the last step's gradients before they were clipped, where they are.
-  double gradient_norm() const { return gradient_norm_.item<double>(); }
-  /// How many were made, before this program too.
-  int64_t steps() const { return steps_; }
-
-  Gpt& model() { return model_; }
-
-  /// All that the next steps depend on, for a checkpoint: its tensors are the trainer's own. Once a checkpoint was
-  /// loaded into it, go_on_from() takes the rest of it. The mesh may be another than the one that saved.
-  sherd::StateDict state();
-  void go_on_from(const sherd::StateDict& state);
+  torch::nn::Module& module() override { return *model_; }
+  at::Tensor loss(int64_t step, const Place& place) override {
+    const Batch batch = corpus_.batch(step, rows_.batch, rows_.length, rows_.seed);
+    return model_->loss(place(batch.inputs), place(batch.targets));
+  }
+  sherd::Placement along_tp(const std::string& name) const override { return ::along_tp(name); }
 
  private:
-  void set_learning_rate();
-  at::Tensor placed(const at::Tensor& rows) const;
-
-  Gpt model_;
+  Model model_;
   const Corpus& corpus_;
-  TrainOptions options_;
-  at::Device device_;
-  std::optional<sherd::DeviceMesh> mesh_;
-  torch::optim::AdamW optimizer_;
-  at::Tensor gradient_norm_;
-  int64_t steps_ = 0;
+  Rows rows_;
+};
+
+/// The demo's GPT in training.
+class Trainer : public Training {
+ public:
+  Trainer(Gpt model, const Corpus& corpus, const TrainOptions& options, at::Device device);
+  Trainer(Gpt model, const Corpus& corpus, const TrainOptions& options, const sherd::DeviceMesh& mesh);
+  Gpt& model() { return model_; }
+
+ private:
+  Gpt model_;
 };
 
 /// |a - b| / |b| at every step.
