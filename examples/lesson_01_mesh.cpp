@@ -49,3 +49,6 @@ int main() {
     std::cout << "\n";
   });
 }
+
+// try: a mesh of {4, 2} with the names "dp" and "tp". Which ranks does rank 5 talk to along each axis then? And what
+// does mesh["cp"] say, of which there is none?

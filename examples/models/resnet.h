@@ -1,13 +1,13 @@
 #pragma once
-// A residual network for small images (He et al. 2015, section 4.2: 6 n + 2 layers), in plain torch::nn. Nothing in this
-// file knows of ranks, meshes or shards.
+// A residual network for small images (He et al. 2015, section 4.2: 6 n + 2 layers), in plain torch::nn. Nothing in
+// this file knows of ranks, meshes or shards.
 
 #include <torch/torch.h>
 
 struct ResNetConfig {
-  int64_t blocks = 1;     // in each of the three stages
-  int64_t width = 16;     // channels of the first stage; the others have two and four times as many
-  int64_t channels = 3;   // of an image
+  int64_t blocks = 1;    // in each of the three stages
+  int64_t width = 16;    // channels of the first stage; the others have two and four times as many
+  int64_t channels = 3;  // of an image
   int64_t classes = 10;
 };
 
@@ -20,7 +20,8 @@ class ResidualBlockImpl : public torch::nn::Module {
         conv2_(register_module("conv2", conv(out, out, 3, 1))),
         norm2_(register_module("norm2", torch::nn::BatchNorm2d(out))) {
     if (in == out && stride == 1) return;
-    shortcut_ = register_module("shortcut", torch::nn::Sequential(conv(in, out, 1, stride), torch::nn::BatchNorm2d(out)));
+    shortcut_ =
+        register_module("shortcut", torch::nn::Sequential(conv(in, out, 1, stride), torch::nn::BatchNorm2d(out)));
   }
 
   torch::Tensor forward(const torch::Tensor& x) {

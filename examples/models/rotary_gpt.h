@@ -20,7 +20,9 @@ struct RotaryGptConfig {
 class RmsNormImpl : public torch::nn::Module {
  public:
   explicit RmsNormImpl(int64_t width) : weight_(register_parameter("weight", torch::ones(width))) {}
-  torch::Tensor forward(const torch::Tensor& x) { return torch::rms_norm(x, weight_.sizes(), weight_, 1e-5); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return torch::rms_norm(x, weight_.sizes(), weight_.to(x.scalar_type()), 1e-5);
+  }
 
  private:
   torch::Tensor weight_;

@@ -15,8 +15,8 @@ struct StepMetrics {
 
 class Metrics {
  public:
-  /// `counted` is what is counted by the second: "tokens". Goes on with the file after step `done`: rows of later steps are removed, since these steps are made again.
-  /// Throws std::runtime_error where it cannot be written.
+  /// `counted` is what is counted by the second: "tokens". Goes on with the file after step `done`: rows of later steps
+  /// are removed, since these steps are made again. Throws std::runtime_error where it cannot be written.
   Metrics(std::string path, const std::string& counted, int64_t done);
 
   /// Writes a row, so that another program sees it at once.

@@ -184,8 +184,8 @@ int train(const sherd::World& world, Program& program, Settings settings, const 
 
   Reporter reporter(world, program, settings, trainer.steps());
   reporter.say("{} of {} weights on mesh {}{}: {}, {}, {} a step", program.model_text(), weights_of(trainer.module()),
-               sherd::to_string(mesh), settings.fully_sharded ? ", fully sharded" : "", settings.device,
-               settings.dtype, program.batch_text(settings));
+               sherd::to_string(mesh), settings.fully_sharded ? ", fully sharded" : "", settings.device, settings.dtype,
+               program.batch_text(settings));
   for (const auto& warning : checkpoints.warnings()) reporter.say("warning: {}", warning);
   if (found) reporter.say("going on after step {}, from {}", *found, checkpoints.path_of(*found));
 

@@ -18,9 +18,9 @@ class App;
 class Program {
  public:
   virtual ~Program() = default;
-  virtual std::string name() const = 0;         // "train_gpt"
-  virtual std::string about() const = 0;        // what it trains, for --help
-  virtual std::string rows_word() const = 0;    // "sequences": what a batch is made of
+  virtual std::string name() const = 0;          // "train_gpt"
+  virtual std::string about() const = 0;         // what it trains, for --help
+  virtual std::string rows_word() const = 0;     // "sequences": what a batch is made of
   virtual std::string counted_word() const = 0;  // "tokens": what is counted by the second
 
   virtual Settings defaults() const { return {}; }

@@ -36,11 +36,11 @@ class JsonConfig : public CLI::Config {
     std::vector<CLI::ConfigItem> found;
     for (const auto& [name, value] : json.items()) {
       if (app_.get_option_no_throw("--" + flag_of(name)) == nullptr || name == "config") {
-        throw CLI::ConfigError(ErrorText("--config", "there is no such setting")
-                                   .fact("setting", name)
-                                   .help(app_.get_name() +
-                                         " --help lists them; learning_rate in the file is --learning-rate"),
-                               CLI::ExitCodes::ConfigError);
+        throw CLI::ConfigError(
+            ErrorText("--config", "there is no such setting")
+                .fact("setting", name)
+                .help(app_.get_name() + " --help lists them; learning_rate in the file is --learning-rate"),
+            CLI::ExitCodes::ConfigError);
       }
       CLI::ConfigItem item;
       item.name = flag_of(name);
@@ -59,7 +59,9 @@ class JsonConfig : public CLI::Config {
 
 void add_options(CLI::App& app, const Program& program, Settings& settings) {
   const auto at_least = [](double least) { return CLI::Range(least, 1e15); };
-  const auto with_default = [](const std::string& text, const auto& value) { return fmt::format("{} ({})", text, value); };
+  const auto with_default = [](const std::string& text, const auto& value) {
+    return fmt::format("{} ({})", text, value);
+  };
   app.add_option("--dp", settings.dp, "ranks that share the batch out (the ranks that --tp leaves)")
       ->check(at_least(0));
   app.add_option("--tp", settings.tp, "ranks that share each layer out (1)")->check(at_least(1));

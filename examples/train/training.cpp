@@ -39,7 +39,7 @@ Training::Training(std::shared_ptr<Task> task, const TrainingOptions& options, c
   if (const auto tp = mesh.mesh().find_axis("tp")) {
     const bool cuts = mesh.size(*tp) > 1;
     sherd::distribute_module(module(), mesh["tp"], [&](const std::string& name, const at::Tensor&) {
-      return sherd::Placements{cuts ? task_->along_tp(name) : sherd::Replicate()};
+      return sherd::Placements(1, cuts ? task_->along_tp(name) : sherd::Replicate());
     });
   }
   if (mesh.mesh().find_axis("dp")) {

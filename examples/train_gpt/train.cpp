@@ -49,9 +49,8 @@ Gpt copy_model(const Gpt& model, const TrainOptions& options) {
 }
 
 sherd::Placement along_tp(const std::string& name) {
-  const bool has_cut_outputs =
-      ends_with_any(name, {"query.weight", "key.weight", "value.weight", "up.weight", "gate.weight", "query.bias",
-                           "key.bias", "value.bias", "up.bias"});
+  const bool has_cut_outputs = ends_with_any(name, {"query.weight", "key.weight", "value.weight", "up.weight",
+                                                    "gate.weight", "query.bias", "key.bias", "value.bias", "up.bias"});
   if (has_cut_outputs) return sherd::Shard(0);
   const bool has_cut_inputs = ends_with_any(name, {"out.weight", "down.weight"});
   if (has_cut_inputs) return sherd::Shard(1);

@@ -75,8 +75,8 @@ class GptProgram : public Program {
   }
 
   nlohmann::ordered_json options() const override {
-    return {{"model", model_},   {"layers", layers_}, {"width", width_},     {"heads", heads_}, {"kv_heads", kv_heads_},
-            {"length", length_}, {"dropout", dropout_}, {"text", text_file_}};
+    return {{"model", model_},       {"layers", layers_}, {"width", width_},     {"heads", heads_},
+            {"kv_heads", kv_heads_}, {"length", length_}, {"dropout", dropout_}, {"text", text_file_}};
   }
   std::vector<std::string> architecture() const override {
     if (is_rotary()) return {"model", "layers", "width", "heads", "kv_heads", "length"};

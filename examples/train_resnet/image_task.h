@@ -18,8 +18,8 @@ inline ResNet make_resnet(const ResNetConfig& config, at::ScalarType dtype, uint
 }
 
 /// How axis tp holds a parameter or buffer of a ResNet: the first convolution of a block is cut by its output channels,
-/// its norm with it, and the second one by its input channels. What the ranks add up then is what the block returns: one
-/// all-reduce per block and direction.
+/// its norm with it, and the second one by its input channels. What the ranks add up then is what the block returns:
+/// one all-reduce per block and direction.
 inline sherd::Placement resnet_along_tp(const std::string& name) {
   const bool counts = name.ends_with("num_batches_tracked");
   if (name.ends_with("conv1.weight") || (name.find(".norm1.") != std::string::npos && !counts)) return sherd::Shard(0);

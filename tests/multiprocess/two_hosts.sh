@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Two network namespaces on this machine, joined by a cable (veth), are two hosts: a program with two ranks on each.
-# two_hosts.sh <the command sherd> <program> [<argument>...]. Exits with 77, and says why, where namespaces are not permitted.
+# two_hosts.sh <sherd or torchrun, the command that starts them> <program> [<argument>...]. Exits with 77, and says why, where namespaces
+# are not permitted. The commands are those of docs/guide.md.
 set -u
 
-sherd=$1
+launcher=$1
 program=("${@:2}")
 first=sherd-$$-a
 second=sherd-$$-b
@@ -37,7 +38,14 @@ done
 set +e
 
 on_host() { # <namespace> <number> <where the first host is>
-  ip netns exec "$1" timeout 100 "$sherd" run -n 2 --nnodes 2 --node-rank "$2" --master "$3" -- "${program[@]}"
+  local words
+  case $launcher in
+  *torchrun)
+    words=("$launcher" --nnodes 2 --node-rank "$2" --nproc-per-node 2 --master-addr "${3%:*}" --master-port "${3#*:}" --no-python)
+    ;;
+  *) words=("$launcher" run -n 2 --nnodes 2 --node-rank "$2" --master "$3" --) ;;
+  esac
+  ip netns exec "$1" timeout 100 "${words[@]}" "${program[@]}"
 }
 run_both() { # <where the first host is, as it says itself>
   on_host "$second" 1 10.97.0.1:29500 >"$log/second" 2>&1 &
@@ -50,4 +58,6 @@ run_both() { # <where the first host is, as it says itself>
   echo "the hosts ended with $code and $other_code"
   [[ $code -eq 0 && $other_code -eq 0 ]]
 }
-run_both 10.97.0.1:29500 && run_both 127.0.0.1:29500
+run_both 10.97.0.1:29500 || exit 1
+# The first host may call itself what only it can; torchrun listens there alone.
+[[ $launcher == *torchrun ]] || run_both 127.0.0.1:29500

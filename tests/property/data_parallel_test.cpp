@@ -7,6 +7,7 @@
 
 #include "corpus.h"
 #include "gpt.h"
+#include "models/resnet.h"
 #include "sherd/sherd.h"
 
 namespace sherd::testing {
@@ -163,40 +164,13 @@ TEST(DataParallel, AGptTrainsAsOnOneDevice) {
   }
 }
 
-// Two stages of residual blocks with batch norm, whose statistics are those of the whole batch.
-struct ResidualImpl : nn::Module {
-  ResidualImpl(int64_t in, int64_t out, int64_t stride)
-      : conv1(
-            register_module("conv1", nn::Conv2d(nn::Conv2dOptions(in, out, 3).stride(stride).padding(1).bias(false)))),
-        norm1(register_module("norm1", nn::BatchNorm2d(out))),
-        conv2(register_module("conv2", nn::Conv2d(nn::Conv2dOptions(out, out, 3).padding(1).bias(false)))),
-        norm2(register_module("norm2", nn::BatchNorm2d(out))),
-        shortcut(register_module("shortcut", nn::Conv2d(nn::Conv2dOptions(in, out, 1).stride(stride)))) {}
-  Tensor forward(const Tensor& x) { return torch::relu(norm2(conv2(torch::relu(norm1(conv1(x))))) + shortcut(x)); }
-  nn::Conv2d conv1;
-  nn::BatchNorm2d norm1;
-  nn::Conv2d conv2;
-  nn::BatchNorm2d norm2;
-  nn::Conv2d shortcut;
-};
-TORCH_MODULE(Residual);
-
-struct ResNetImpl : nn::Module {
-  ResNetImpl()
-      : blocks(register_module("blocks", nn::Sequential(Residual(3, 8, 1), Residual(8, 12, 2)))),
-        head(register_module("head", nn::Linear(12, 5))) {}
-  Tensor forward(const Tensor& x) { return head(blocks->forward(x).mean({2, 3})); }
-  nn::Sequential blocks;
-  nn::Linear head;
-};
-TORCH_MODULE(ResNet);
-
+// Batch norms see the whole batch.
 TEST(DataParallel, AResNetTrainsAsOnOneDevice) {
   const auto images = [](int step) {
     return torch::arange(6 * 3 * 8 * 8, torch::kDouble).mul(0.7).add(step).sin().view({6, 3, 8, 8});
   };
   const auto classes = [](int step) { return (torch::arange(6) * 7 + step).remainder(5); };
-  const auto make = [] { return ResNet(); };
+  const auto make = [] { return ResNet(ResNetConfig{.width = 4, .classes = 5}); };
   ResNet alone = made(make, at::kDouble);
   const Curve expected = train(
       alone, [&](ResNet& model, int step) { return torch::cross_entropy_loss(model(images(step)), classes(step)); });

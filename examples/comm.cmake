@@ -1,2 +1,0 @@
-sherd_example(lesson_02_boxes)
-sherd_example(lesson_01_mesh)
