@@ -40,7 +40,7 @@ const Model kResNet{"ResNet",
                     {SHERD_BINARY_DIR "/bin/train_resnet", "--width", "4", "--size", "8", "--classes", "4", "--batch",
                      "8", "--dtype", "float64", "--print-every", "1"},
                     "images",
-                    "a ResNet-8 of 5024 weights on mesh [dp=2, tp=2]: cpu, float64, 8 images of 8 x 8 a step\n"};
+                    "a ResNet-8 of 5112 weights on mesh [dp=2, tp=2]: cpu, float64, 8 images of 8 x 8 a step\n"};
 const Model kRotary{
     "Rotary",
     {SHERD_BINARY_DIR "/bin/train_gpt", "--model", "rotary", "--layers", "1", "--width", "16", "--heads", "4",
