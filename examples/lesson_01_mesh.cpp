@@ -10,6 +10,8 @@
 #include <torch/torch.h>
 
 #include <iostream>
+#include <string>
+#include <vector>
 
 int main() {
   sherd::spawn(8, [](sherd::World& world) {

@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 
 #include <iostream>
+#include <string>
 
 int main() {
   sherd::spawn(4, [](sherd::World& world) {

@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include <iostream>
+#include <string>
 
 // The layer of this lesson, with the same numbers for everybody who makes one.
 torch::nn::Linear make_layer() {

@@ -7,7 +7,11 @@
 #include <sherd/sherd.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace nn = torch::nn;
 

@@ -7,7 +7,10 @@
 #include <sherd/sherd.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <iostream>
+#include <memory>
+#include <vector>
 
 namespace nn = torch::nn;
 

@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 
 #include <iostream>
+#include <vector>
 
 int main() {
   std::vector<torch::Tensor> weights, kept;

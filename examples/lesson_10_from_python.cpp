@@ -9,8 +9,12 @@
 #include <sherd/sherd.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <fstream>
 #include <iostream>
+#include <iterator>
+#include <string>
+#include <vector>
 
 namespace nn = torch::nn;
 

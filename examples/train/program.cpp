@@ -3,17 +3,23 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <utility>
+#include <variant>
 
 #include "metrics.h"
 #include "progress.h"
@@ -59,22 +65,24 @@ void check_same_settings(const sherd::World& world, const Program& program, cons
   }
 }
 
+void check_architecture(const Program& program, const Settings& settings, const std::string& before, int64_t saved) {
+  const auto differences = architecture_differences(program, before, to_json_text(program, settings));
+  if (differences.empty()) return;
+  ErrorText error(program.name(), "the checkpoints are of another architecture");
+  error.fact("checkpoints", fmt::format("{}, the last of step {}", settings.out, saved));
+  for (const auto& each : differences) error.fact("other", each);
+  throw std::invalid_argument(error.help("the settings that it began with, or another --out"));
+}
+
 /// A folder that is there, and the settings in it for those who ask later.
 void prepare_folder(const Program& program, const Settings& settings, const sherd::CheckpointManager& checkpoints) {
   std::error_code error;
   std::filesystem::create_directories(settings.out, error);
   const std::string path = settings.out + "/config.json";
-  const std::string text = to_json_text(program, settings);
-  if (const auto saved = checkpoints.steps(); !saved.empty()) {
-    const auto differences = architecture_differences(program, read_file(path), text);
-    ErrorText other(program.name(), "the checkpoints are of another architecture");
-    other.fact("checkpoints", fmt::format("{}, the last of step {}", settings.out, saved.back()));
-    for (const auto& each : differences) other.fact("other", each);
-    other.help("the settings that it began with, or another --out");
-    if (!differences.empty()) throw std::invalid_argument(other.str());
-  }
+  if (const auto steps = checkpoints.steps(); !steps.empty())
+    check_architecture(program, settings, read_file(path), steps.back());
   std::ofstream file(path);
-  file << text;
+  file << to_json_text(program, settings);
   if (!file.flush()) {
     throw std::runtime_error(
         ErrorText(program.name(), "the folder cannot be written").fact("file", path).help("--out FOLDER"));

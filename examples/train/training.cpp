@@ -1,5 +1,9 @@
 #include "training.h"
 
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "sherd/clip_grad.h"
 #include "sherd/data_parallel.h"
 #include "sherd/dtensor.h"

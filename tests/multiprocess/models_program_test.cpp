@@ -3,9 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <regex>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "multiprocess/ranks.h"
 
