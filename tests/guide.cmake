@@ -1,4 +1,8 @@
-# docs/guide.md, followed word by word: its project is built against what is installed, and run.
+# docs/guide.md: its tables name what there is, and it is followed word by word: its project is built against what is installed, and run.
+
+add_test(NAME docs_names COMMAND ${SHERD_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/docs/check_names.py
+                                 ${PROJECT_SOURCE_DIR}/docs/guide.md ${PROJECT_SOURCE_DIR}/docs/training.md)
+set_tests_properties(docs_names PROPERTIES LABELS docs TIMEOUT 60)
 
 if(NOT SHERD_TORCH_ROOMS OR SHERD_TORCH_BY_HAND OR SHERD_SANITIZE)
   return()
