@@ -11,4 +11,4 @@ sherd_test(layout_unit LABEL unit LINK core SOURCES
   unit/layout/torch_test.cpp)
 sherd_test(layout_property LABEL property LINK core SOURCES property/layout_test.cpp)
 sherd_test(layout_errors LABEL error LINK core SOURCES error/layout_errors_test.cpp)
-sherd_test(picture_unit LABEL unit LINK core SOURCES unit/picture/picture_test.cpp)
+sherd_test(picture_unit LABEL unit LINK core SOURCES unit/picture/chart_test.cpp unit/picture/picture_test.cpp)

@@ -4,69 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
 
 namespace sherd::detail {
 namespace {
 
-constexpr size_t kLabelGroups = 3;         // "0,4,8 +13"
-constexpr int64_t kMaxListedRanks = 4096;  // of one cell
-constexpr int64_t kMaxScannedRanks = 1 << 20;
-constexpr size_t kMaxCaption = 160;
-
-bool is_cut(const Layout& layout, int64_t dim) {
-  for (size_t a = 0; a < layout.placements.size(); ++a)
-    if (layout.mesh.axes()[a].size > 1 && is_shard(layout.placements[a]) && sharded_dim(layout.placements[a]) == dim)
-      return true;
-  return false;
-}
-
-struct DrawnDims {
-  int64_t row = -1;
-  int64_t column = -1;
-};
-
-// One or two dims are all drawn. Of more, the two largest that are cut; failing those, the last ones.
-DrawnDims drawn_dims(const Layout& layout) {
-  const int64_t ndim = static_cast<int64_t>(layout.shape.size());
-  if (ndim <= 2) return {ndim - 2 < 0 ? -1 : 0, ndim - 1};
-  std::vector<int64_t> dims;
-  for (int64_t d = 0; d < ndim; ++d) dims.push_back(d);
-  std::stable_sort(dims.begin(), dims.end(), [&](int64_t a, int64_t b) {
-    const bool a_cut = is_cut(layout, a), b_cut = is_cut(layout, b);
-    if (a_cut != b_cut) return a_cut;
-    if (!a_cut) return a > b;
-    return layout.shape[static_cast<size_t>(a)] > layout.shape[static_cast<size_t>(b)];
-  });
-  return {std::min(dims[0], dims[1]), std::max(dims[0], dims[1])};
-}
-
-std::string and_list(const std::vector<std::string>& words) {
-  if (words.size() < 2) return words.empty() ? "" : words.front();
-  return fmt::format("{} and {}", fmt::join(words.begin(), words.end() - 1, ", "), words.back());
-}
-
-std::string reduction_text(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-      return "sum";
-    case ReduceOp::avg:
-      return "average";
-    case ReduceOp::min:
-      return "minimum";
-    case ReduceOp::max:
-      return "maximum";
-    case ReduceOp::product:
-      return "product";
-    case ReduceOp::band:
-      return "bitwise and";
-    case ReduceOp::bor:
-      return "bitwise or";
-    case ReduceOp::bxor:
-      return "bitwise xor";
-  }
-  return to_string(op);
-}
+constexpr size_t kLegendLines = 8;
+constexpr size_t kLabelGroups = 3;
 
 void note_left_out(const Bands& bands, const std::vector<Band>& drawn, std::string_view what,
                    std::vector<std::string>& notes) {
@@ -80,162 +23,140 @@ void note_left_out(const Bands& bands, const std::vector<Band>& drawn, std::stri
 
 }  // namespace
 
-std::string rank_list(const std::vector<int64_t>& ranks, int64_t total) {
-  std::string text;
-  size_t i = 0;
-  for (size_t group = 0; i < ranks.size() && group < kLabelGroups; ++group) {
-    size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] - 1 == ranks[end - 1]) ++end;
-    text += fmt::format("{}{}", text.empty() ? "" : ",", ranks[i]);
-    if (end > i + 1) text += fmt::format("{}{}", end == i + 2 ? "," : "-", ranks[end - 1]);
-    i = end;
-  }
-  const int64_t more = total - static_cast<int64_t>(i);
-  return more > 0 ? fmt::format("{} +{}", text, more) : text;
+DrawnDims drawn_dims(const Dims& shape, const std::vector<bool>& is_cut) {
+  const int64_t ndim = static_cast<int64_t>(shape.size());
+  if (ndim <= 2) return {-1, ndim - 2 < 0 ? -1 : 0, ndim - 1};
+  std::vector<int64_t> dims;
+  for (int64_t d = 0; d < ndim; ++d) dims.push_back(d);
+  const auto cut = [&](int64_t d) { return is_cut[static_cast<size_t>(d)]; };
+  std::stable_sort(dims.begin(), dims.end(), [&](int64_t a, int64_t b) {
+    if (cut(a) != cut(b)) return cut(a);
+    if (!cut(a)) return a > b;
+    return shape[static_cast<size_t>(a)] > shape[static_cast<size_t>(b)];
+  });
+  if (!cut(dims[2])) return {-1, std::min(dims[0], dims[1]), std::max(dims[0], dims[1])};
+  std::sort(dims.begin(), dims.begin() + 3);
+  return {dims[0], dims[1], dims[2]};
 }
 
-Bands::Bands(const Layout& layout, int64_t dim, int64_t kept)
-    : dim_(dim), size_(dim < 0 ? 1 : layout.shape[static_cast<size_t>(dim)]) {
-  if (dim < 0) {
-    last_ = {0, 1, Dims(layout.placements.size(), -1)};
-    first_ = {last_};
-    total_ = 1;
-    return;
-  }
-  const auto close_last = [&] {
-    if (total_ > 0 && total_ <= kept) first_.push_back(last_);
+std::vector<Region> regions_of(const std::vector<std::vector<Cell>>& cells) {
+  struct Extent {
+    Region region;
+    size_t cells = 0;
   };
-  for (int64_t row = 0; row < size_ && total_ < kMaxCounted;) {
-    Holder holder = holder_of(layout, dim, row);
-    const int64_t end = holder.end;
-    if (total_ > 0 && last_.coordinate == holder.coordinate) {
-      last_.end = end;
-    } else {
-      close_last();
-      last_ = {row, end, std::move(holder.coordinate)};
-      ++total_;
+  std::map<int64_t, Extent> extents;
+  std::vector<Region> regions;
+  for (size_t r = 0; r < cells.size(); ++r)
+    for (size_t c = 0; c < cells[r].size(); ++c) {
+      const Cell& cell = cells[r][c];
+      if (cell.region < 0) {
+        regions.push_back({r, c, r, c, &cell});
+        continue;
+      }
+      Extent& extent = extents.emplace(cell.region, Extent{{r, c, r, c, &cell}}).first->second;
+      extent.region.left = std::min(extent.region.left, c);
+      extent.region.right = std::max(extent.region.right, c);
+      extent.region.bottom = r;
+      extent.cells += 1;
     }
-    row = end;
-  }
-  close_last();
-}
-
-std::vector<Band> Bands::fit(int64_t limit) const {
-  limit = std::max<int64_t>(limit, 3);
-  if (total_ <= std::min(limit, static_cast<int64_t>(first_.size()))) return first_;
-  const bool reached_end = last_.end == size_;
-  const int64_t shown = std::min(limit - (reached_end ? 2 : 1), static_cast<int64_t>(first_.size()));
-  std::vector<Band> bands(first_.begin(), first_.begin() + shown);
-  Band gap{bands.back().end, reached_end ? last_.begin : size_, {}, true};
-  bands.push_back(std::move(gap));
-  if (reached_end) bands.push_back(last_);
-  return bands;
-}
-
-Grid::Grid(const Layout& layout, int64_t kept)
-    : layout_(layout), rows_(layout, drawn_dims(layout).row, kept), columns_(layout, drawn_dims(layout).column, kept) {}
-
-std::string Grid::caption() const {
-  const TensorText tensor{"", layout_.shape, layout_.placements};
-  std::string text = fmt::format("{} on {}", to_string(tensor, layout_.mesh), to_string(layout_.mesh));
-  if (text.size() > kMaxCaption) text.replace(kMaxCaption, std::string::npos, "...");
-  return text;
-}
-
-bool Grid::has_cells() const { return numel(layout_.shape) > 0; }
-
-std::string Grid::label_of(const Band& row, const Band& column) const {
-  // Where neither band fixes an axis, all of its ranks hold the cell (or parts of it, in dims that are not drawn).
-  const auto& axes = layout_.mesh.axes();
-  Dims coordinate(axes.size(), 0);
-  std::vector<size_t> free;
-  int64_t total = 1;
-  for (size_t a = 0; a < axes.size(); ++a) {
-    coordinate[a] = std::max(row.coordinate[a], column.coordinate[a]);
-    if (coordinate[a] >= 0) continue;
-    coordinate[a] = 0;
-    free.push_back(a);
-    total *= axes[a].size;
-  }
-  std::vector<int64_t> ranks;
-  for (int64_t i = 0; i < std::min(total, kMaxListedRanks); ++i) {
-    int64_t rest = i;
-    for (size_t f = free.size(); f-- > 0;) {
-      coordinate[free[f]] = rest % axes[free[f]].size;
-      rest /= axes[free[f]].size;
+  for (const auto& [number, extent] : extents) {
+    const Region& whole = extent.region;
+    if (extent.cells == (whole.bottom - whole.top + 1) * (whole.right - whole.left + 1)) {
+      regions.push_back(whole);
+      continue;
     }
-    ranks.push_back(layout_.mesh.rank_at(coordinate));
+    bool has_label = true;
+    for (size_t r = whole.top; r <= whole.bottom; ++r)
+      for (size_t c = whole.left; c <= whole.right; ++c)
+        if (cells[r][c].region == number) {
+          regions.push_back({r, c, r, c, &cells[r][c], has_label});
+          has_label = false;
+        }
   }
-  std::sort(ranks.begin(), ranks.end());
-  return rank_list(ranks, total);
+  return regions;
 }
 
-std::vector<std::vector<Cell>> Grid::cells(const std::vector<Band>& rows, const std::vector<Band>& columns) const {
+Sheet Grid::sheet(int64_t max_slabs, int64_t max_rows, int64_t max_columns) const {
+  Sheet sheet{slabs_.fit(max_slabs), rows_.fit(max_rows), columns_.fit(max_columns), {}};
+  sheet.cells.assign(sheet.slabs.size(), {sheet.rows.size(), std::vector<Cell>(sheet.columns.size())});
+  for (size_t s = 0; s < sheet.slabs.size(); ++s)
+    for (size_t r = 0; r < sheet.rows.size(); ++r)
+      for (size_t c = 0; c < sheet.columns.size(); ++c) {
+        Cell& cell = sheet.cells[s][r][c];
+        cell.is_gap = sheet.slabs[s].is_gap || sheet.rows[r].is_gap || sheet.columns[c].is_gap;
+        if (cell.is_gap) cell.label = "...";
+      }
+  fill(sheet);
   std::map<std::string, size_t> colors;
-  std::vector<std::vector<Cell>> cells;
-  for (const Band& row : rows) {
-    cells.emplace_back();
-    for (const Band& column : columns) {
-      Cell cell;
-      cell.is_gap = row.is_gap || column.is_gap;
-      cell.label = cell.is_gap ? "..." : label_of(row, column);
-      if (!cell.is_gap) cell.color = colors.emplace(cell.label, colors.size()).first->second;
-      cells.back().push_back(std::move(cell));
-    }
-  }
-  return cells;
+  for (auto& slab : sheet.cells)
+    for (auto& row : slab)
+      for (Cell& cell : row)
+        if (!cell.is_gap && !cell.is_hole) cell.color = colors.emplace(cell.label, colors.size()).first->second;
+  return sheet;
 }
 
-std::vector<std::string> Grid::notes(const std::vector<Band>& rows, const std::vector<Band>& columns) const {
-  std::vector<std::string> notes;
-  note_partials(notes);
-  note_dims(notes);
+std::vector<std::string> Grid::notes(const Sheet& sheet) const {
+  std::vector<std::string> notes = first_notes();
   if (!has_cells()) {
     notes.push_back("the tensor has no elements");
     return notes;
   }
-  note_left_out(rows_, rows, "rows of cells", notes);
-  note_left_out(columns_, columns, "columns of cells", notes);
-  note_empty(notes);
+  note_left_out(slabs_, sheet.slabs, "slabs", notes);
+  note_left_out(rows_, sheet.rows, "rows of cells", notes);
+  note_left_out(columns_, sheet.columns, "columns of cells", notes);
+  const std::vector<std::string> last = last_notes();
+  notes.insert(notes.end(), last.begin(), last.end());
   return notes;
 }
 
-void Grid::note_partials(std::vector<std::string>& notes) const {
-  for (size_t a = 0; a < layout_.placements.size(); ++a) {
-    const auto* partial = std::get_if<Partial>(&layout_.placements[a]);
-    if (!partial) continue;
-    const std::string axis = layout_.mesh.axis_label(static_cast<int64_t>(a));
-    notes.push_back(fmt::format("{}@{}: the value is the {} of what the ranks along {} hold",
-                                to_string(layout_.placements[a]), axis, reduction_text(partial->op), axis));
-  }
+std::string Grid::dims_note() const {
+  const size_t ndim = shape_.size();
+  if (ndim <= 2 || (ndim == 3 && slabs_.dim() >= 0)) return "";
+  if (slabs_.dim() < 0)
+    return fmt::format("dims {} (down) and {} (across) of {} are drawn", rows_.dim(), columns_.dim(), ndim);
+  return fmt::format("dims {} (slabs), {} (down) and {} (across) of {} are drawn", slabs_.dim(), rows_.dim(),
+                     columns_.dim(), ndim);
 }
 
-void Grid::note_dims(std::vector<std::string>& notes) const {
-  const size_t ndim = layout_.shape.size();
-  if (ndim <= 2) return;
-  notes.push_back(fmt::format("dims {} and {} of {} are drawn", rows_.dim(), columns_.dim(), ndim));
-  for (size_t d = 0; d < ndim; ++d) {
-    const int64_t dim = static_cast<int64_t>(d);
-    if (dim == rows_.dim() || dim == columns_.dim() || !is_cut(layout_, dim)) continue;
-    std::vector<std::string> axes;
-    for (size_t a = 0; a < layout_.placements.size(); ++a)
-      if (sharded_dim(layout_.placements[a]) == dim) axes.push_back(layout_.mesh.axis_label(static_cast<int64_t>(a)));
-    notes.push_back(
-        fmt::format("dim {} is cut, too, by {}: the ranks of a cell hold different parts of it", d, and_list(axes)));
+Grid::Legend Grid::legend(const Sheet& sheet) const {
+  std::map<size_t, const Cell*> by_color;
+  for (const auto& slab : sheet.cells)
+    for (const auto& row : slab)
+      for (const Cell& cell : row)
+        if (!cell.is_gap && !cell.is_hole) by_color.emplace(cell.color, &cell);
+  Legend legend;
+  for (const auto& [color, cell] : by_color) {
+    if (legend.lines.size() == kLegendLines) {
+      legend.left_out = by_color.size() - kLegendLines;
+      break;
+    }
+    legend.lines.push_back({color, cell->is_partial, held_by(cell->label)});
   }
+  return legend;
 }
 
-void Grid::note_empty(std::vector<std::string>& notes) const {
-  std::vector<int64_t> empty;
-  for (int64_t i = 0; i < std::min(layout_.mesh.size(), kMaxScannedRanks); ++i) {
-    const Dims coordinate = layout_.mesh.coordinate_at(i);
-    if (numel(local_shape(layout_, coordinate)) == 0) empty.push_back(layout_.mesh.rank_at(coordinate));
+std::string rank_label(const std::vector<int64_t>& ranks) {
+  const size_t n = ranks.size();
+  if (n > kLabelGroups && ranks[1] - ranks[0] > 1) {
+    bool is_even = true;
+    for (size_t i = 2; i < n && is_even; ++i) is_even = ranks[i] - ranks[i - 1] == ranks[1] - ranks[0];
+    if (is_even) return fmt::format("{},{}..{}", ranks[0], ranks[1], ranks[n - 1]);
   }
-  if (empty.empty()) return;
-  std::sort(empty.begin(), empty.end());
-  const std::string ranks = rank_list(empty, static_cast<int64_t>(empty.size()));
-  notes.push_back(empty.size() == 1 ? fmt::format("rank {} holds nothing", ranks)
-                                    : fmt::format("ranks {} hold nothing", ranks));
+  std::string text;
+  size_t i = 0;
+  for (size_t group = 0; i < n && group < kLabelGroups; ++group) {
+    size_t end = i + 1;
+    while (end < n && ranks[end] - 1 == ranks[end - 1]) ++end;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", ranks[i]);
+    if (end > i + 1) text += fmt::format("{}{}", end == i + 2 ? "," : "-", ranks[end - 1]);
+    i = end;
+  }
+  return i < n ? fmt::format("{}..{}", text, ranks[n - 1]) : text;
+}
+
+std::string and_list(const std::vector<std::string>& words) {
+  if (words.size() < 2) return words.empty() ? "" : words.front();
+  return fmt::format("{} and {}", fmt::join(words.begin(), words.end() - 1, ", "), words.back());
 }
 
 }  // namespace sherd::detail
