@@ -13,7 +13,7 @@ target_include_directories(train_gpt PUBLIC ${folder})
 target_link_libraries(train_gpt PUBLIC training)
 sherd_use_torch_header(train_gpt)
 
-add_executable(demo ${folder}/main.cpp ${folder}/chart.cpp ${folder}/page.cpp)
+add_executable(demo ${folder}/main.cpp ${folder}/page.cpp)
 sherd_use_torch_header(demo)
 target_link_libraries(demo PRIVATE train_gpt CLI11::CLI11 fmt::fmt-header-only)
 add_dependencies(demo sherd_command)  # --processes starts it

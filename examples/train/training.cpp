@@ -83,6 +83,19 @@ void Training::set_learning_rate() {
   for (auto& group : optimizer_.param_groups()) group.options().set_lr(share * options_.learning_rate);
 }
 
+std::vector<sherd::MemoryPart> Training::memory() const {
+  sherd::MemoryPart parameters{"parameters", {}}, gradients{"gradients", {}}, state{"optimizer", {}};
+  for (const auto& parameter : task_->module().parameters()) {
+    parameters.tensors.push_back(parameter);
+    gradients.tensors.push_back(parameter.grad());
+  }
+  for (const auto& [parameter, moments] : optimizer_.state()) {
+    const auto& of_one = static_cast<const torch::optim::AdamWParamState&>(*moments);
+    state.tensors.insert(state.tensors.end(), {of_one.exp_avg(), of_one.exp_avg_sq()});
+  }
+  return {parameters, gradients, state};
+}
+
 sherd::StateDict Training::state() {
   return {{"model", sherd::get_model_state_dict(module())},
           {"optimizer", sherd::get_optimizer_state_dict(module(), optimizer_)},

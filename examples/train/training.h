@@ -8,9 +8,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "sherd/device_mesh.h"
 #include "sherd/placement.h"
+#include "sherd/report.h"
 #include "sherd/state_dict.h"
 
 /// Puts a tensor of a batch, which every rank has whole, where it is computed with.
@@ -59,6 +61,9 @@ class Training {
   int64_t steps() const { return steps_; }
 
   torch::nn::Module& module() { return task_->module(); }
+
+  /// Parameters, gradients and the optimizer's state, for a chart of memory.
+  std::vector<sherd::MemoryPart> memory() const;
 
   /// All that the next steps depend on, for a checkpoint: its tensors are the training's own. Once a checkpoint was
   /// loaded into it, go_on_from() takes the rest of it. The mesh may be another than the one that saved.

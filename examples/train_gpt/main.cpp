@@ -13,16 +13,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <stdexcept>
 
+#include "outcome.h"
 #include "page.h"
 #include "progress.h"
-#include "report.h"
 #include "sherd/checkpoint.h"
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
+#include "sherd/report.h"
 #include "sherd/world.h"
 #include "train.h"
 
@@ -140,43 +140,54 @@ struct Models {
 /// The run as rank 0 tells it. The other ranks make the same steps and say nothing.
 class Narrator {
  public:
-  Narrator(const Job& job, Gpt alone, at::Device device, Report& report)
-      : alone_(std::move(alone), job.corpus, job.training, device), progress_(job.steps), report_(report) {}
+  Narrator(const Job& job, Gpt alone, at::Device device, Outcome& outcome)
+      : alone_(std::move(alone), job.corpus, job.training, device), progress_(job.steps), outcome_(outcome) {}
+
+  /// What the rank that trains alone holds.
+  sherd::ChartBar memory_alone() const {
+    sherd::ChartBar bar{"one rank alone", {}};
+    for (const auto& part : alone_.memory()) bar.values.push_back(static_cast<double>(sherd::bytes_here(part.tensors)));
+    return bar;
+  }
 
   void step(Trainer& sharded) {
     sherd::CommRecorder recorder;
-    report_.sharded.push_back(sharded_time_.measure([&] { return sharded.step(); }));
-    Leg& leg = report_.legs.back();
+    outcome_.sharded.push_back(sharded_time_.measure([&] { return sharded.step(); }));
+    Leg& leg = outcome_.legs.back();
     leg.steps += 1;
     leg.calls = recorder.calls();
     leg.collectives = recorder.to_string();
-    report_.alone.push_back(alone_time_.measure([&] { return alone_.step(); }));
-    report_.sharded_seconds = sharded_time_.seconds();
-    report_.alone_seconds = alone_time_.seconds();
-    progress_.show(static_cast<int>(report_.sharded.size()),
-                   fmt::format("loss {:.4f}  on one rank {:.4f}  {:.0f} s", report_.sharded.back(),
-                               report_.alone.back(), report_.sharded_seconds + report_.alone_seconds));
+    outcome_.alone.push_back(alone_time_.measure([&] { return alone_.step(); }));
+    outcome_.sharded_seconds = sharded_time_.seconds();
+    outcome_.alone_seconds = alone_time_.seconds();
+    progress_.show(static_cast<int>(outcome_.sharded.size()),
+                   fmt::format("loss {:.4f}  on one rank {:.4f}  {:.0f} s", outcome_.sharded.back(),
+                               outcome_.alone.back(), outcome_.sharded_seconds + outcome_.alone_seconds));
   }
 
  private:
   Trainer alone_;
   Progress progress_;
-  Report& report_;
+  Outcome& outcome_;
   Stopwatch sharded_time_, alone_time_;
 };
 
 /// Trains a model on a mesh up to `steps`, from `checkpoint` where there is one, and saves it there where not.
+/// The second leg cuts the parameters over dp, too.
 void train_leg(const Job& job, const sherd::Mesh& ranks, Gpt model, bool resumes, int steps, Narrator* narrator,
-               Report& report) {
+               Outcome& outcome) {
   const sherd::DeviceMesh mesh(job.device, ranks);
-  Trainer trainer(std::move(model), job.corpus, job.training, mesh);
-  if (narrator != nullptr) report.legs.push_back({.mesh = sherd::to_string(ranks)});
+  TrainOptions training = job.training;
+  training.fully_sharded = resumes && ranks.find_axis("dp");
+  Trainer trainer(std::move(model), job.corpus, training, mesh);
+  if (narrator != nullptr)
+    outcome.legs.push_back({.mesh = sherd::to_string(ranks), .fully_sharded = training.fully_sharded});
   if (resumes) {
     auto state = trainer.state();
     Stopwatch watch;
     watch.measure([&] { return sherd::load(state, job.checkpoint); });
     trainer.go_on_from(state);
-    if (narrator != nullptr) report.load_seconds = watch.seconds();
+    if (narrator != nullptr) outcome.load_seconds = watch.seconds();
   }
   while (trainer.steps() < steps) {
     if (narrator != nullptr)
@@ -184,70 +195,69 @@ void train_leg(const Job& job, const sherd::Mesh& ranks, Gpt model, bool resumes
     else
       trainer.step();
   }
-  if (narrator != nullptr) report.legs.back().pictures = pictures_of(trainer.model());
+  auto memory = sherd::memory_chart(mesh.world().group(), "bytes per rank", trainer.memory());
+  if (narrator != nullptr) {
+    outcome.legs.back().pictures = pictures_of(trainer.model());
+    memory.bars.push_back(narrator->memory_alone());
+    outcome.legs.back().memory = std::move(memory);
+  }
   if (resumes || steps == job.steps) return;
   Stopwatch watch;
   const auto saved = watch.measure([&] { return sherd::save(trainer.state(), job.checkpoint); });
   if (narrator == nullptr) return;
-  report.save_seconds = watch.seconds();
-  report.checkpoint_bytes = saved.bytes;
+  outcome.save_seconds = watch.seconds();
+  outcome.checkpoint_bytes = saved.bytes;
 }
 
 /// What every rank does.
-void train(const Job& job, const Models& models, const sherd::World& world, Report& report) {
+void train(const Job& job, const Models& models, const sherd::World& world, Outcome& outcome) {
   std::optional<Narrator> narrator;
-  if (world.rank() == 0) narrator.emplace(job, models.alone, sherd::DeviceMesh(job.device, job.mesh).device(), report);
+  if (world.rank() == 0) narrator.emplace(job, models.alone, sherd::DeviceMesh(job.device, job.mesh).device(), outcome);
   Narrator* const narrates = narrator ? &*narrator : nullptr;
   const int half = (job.steps + 1) / 2;
-  train_leg(job, job.mesh, models.first, /*resumes=*/false, half, narrates, report);
-  if (half < job.steps) train_leg(job, job.resume_mesh, models.second, /*resumes=*/true, job.steps, narrates, report);
+  train_leg(job, job.mesh, models.first, /*resumes=*/false, half, narrates, outcome);
+  if (half < job.steps) train_leg(job, job.resume_mesh, models.second, /*resumes=*/true, job.steps, narrates, outcome);
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  if (!file.flush()) throw std::runtime_error("--html: cannot write " + path);
-}
-
-/// Prints the report, writes the page, and returns the exit code.
-int tell(const Report& report, const std::string& html) {
-  for (const Leg& leg : report.legs) {
+/// Prints the outcome, writes the page, and returns the exit code.
+int tell(const Outcome& outcome, const std::string& html) {
+  for (const Leg& leg : outcome.legs) {
     for (const auto& picture : leg.pictures) fmt::print("\n{} on {}\n{}", picture.name, leg.mesh, picture.text);
     int64_t bytes = 0;
     for (const auto& call : leg.calls) bytes += call.bytes;
     fmt::print("\none step on {}, rank 0: {} collectives, {:.1f} KiB received\n{}", leg.mesh, leg.calls.size(),
                static_cast<double>(bytes) / 1024, leg.collectives);
   }
-  if (report.legs.size() == 2)
-    fmt::print("\nsaved on {} after step {} ({:.1f} MiB, {:.0f} ms); resumed on {} ({:.0f} ms)\n", report.legs[0].mesh,
-               report.legs[0].steps, static_cast<double>(report.checkpoint_bytes) / (1 << 20),
-               1e3 * report.save_seconds, report.legs[1].mesh, 1e3 * report.load_seconds);
+  if (outcome.legs.size() == 2)
+    fmt::print("\nsaved on {} after step {} ({:.1f} MiB, {:.0f} ms); resumed on {} ({:.0f} ms)\n", outcome.legs[0].mesh,
+               outcome.legs[0].steps, static_cast<double>(outcome.checkpoint_bytes) / (1 << 20),
+               1e3 * outcome.save_seconds, outcome.legs[1].mesh, 1e3 * outcome.load_seconds);
 
-  const auto differences = relative_differences(report.sharded, report.alone);
+  const auto differences = relative_differences(outcome.sharded, outcome.alone);
   const auto largest = std::ranges::max_element(differences);
-  fmt::print("\nloss {:.4f} -> {:.4f}; {:.1f} s on {} ranks, {:.1f} s on one\n", report.sharded.front(),
-             report.sharded.back(), report.sharded_seconds, report.ranks, report.alone_seconds);
+  fmt::print("\nloss {:.4f} -> {:.4f}; {:.1f} s on {} ranks, {:.1f} s on one\n", outcome.sharded.front(),
+             outcome.sharded.back(), outcome.sharded_seconds, outcome.ranks, outcome.alone_seconds);
   fmt::print("largest relative difference between the curves: {:.1e} at step {} (allowed: {:.0e})\n", *largest,
-             largest - differences.begin() + 1, report.tolerance);
-  write_file(html, make_page(report));
+             largest - differences.begin() + 1, outcome.tolerance);
+  make_page(outcome).write(html);
   fmt::print("the page with curve and pictures: {}\n", html);
 
   // Written so that a NaN does not pass.
-  const auto wrong = std::ranges::find_if(differences, [&](double d) { return !(d <= report.tolerance); });
+  const auto wrong = std::ranges::find_if(differences, [&](double d) { return !(d <= outcome.tolerance); });
   if (wrong == differences.end()) return 0;
   const auto step = static_cast<size_t>(wrong - differences.begin());
   std::fflush(stdout);
   fmt::print(stderr, "demo: the two curves disagree\n  first at step: {}\n  on {} ranks: {}\n  on one rank: {}\n",
-             step + 1, report.ranks, report.sharded[step], report.alone[step]);
+             step + 1, outcome.ranks, outcome.sharded[step], outcome.alone[step]);
   return 1;
 }
 
-void announce(const Job& job, const Report& report, const Gpt& model) {
+void announce(const Job& job, const Outcome& outcome, const Gpt& model) {
   int64_t weights = 0;
   for (const auto& parameter : model->parameters()) weights += parameter.numel();
   fmt::print("a GPT of {} weights on mesh {}, then on {} ({} {}, {}, {}), and the same on one rank\n", weights,
-             sherd::to_string(job.mesh), sherd::to_string(job.resume_mesh), report.ranks,
-             report.as_processes ? "processes" : "threads", report.device, report.dtype);
+             sherd::to_string(job.mesh), sherd::to_string(job.resume_mesh), outcome.ranks,
+             outcome.as_processes ? "processes" : "threads", outcome.device, outcome.dtype);
   std::fflush(stdout);
 }
 
@@ -263,11 +273,11 @@ int run(const DemoOptions& options, char** argv) {
 
   job.training.model.vocabulary = job.corpus.vocabulary();
   job.training.dtype = options.dtype == "float64" ? at::kDouble : at::kFloat;
-  Report report{.ranks = job.mesh.size(),
-                .device = options.device,
-                .dtype = options.dtype,
-                .as_processes = options.processes,
-                .tolerance = options.dtype == "float64" ? 1e-10 : 1e-4};
+  Outcome outcome{.ranks = job.mesh.size(),
+                  .device = options.device,
+                  .dtype = options.dtype,
+                  .as_processes = options.processes,
+                  .tolerance = options.dtype == "float64" ? 1e-10 : 1e-4};
 
   const Gpt model = make_model(job.training);
   TrainOptions others = job.training;
@@ -277,16 +287,16 @@ int run(const DemoOptions& options, char** argv) {
   };
   if (options.processes) {
     const sherd::World world = sherd::init();
-    if (world.rank() == 0) announce(job, report, model);
-    train(job, models(), world, report);
-    return world.rank() == 0 ? tell(report, options.html) : 0;
+    if (world.rank() == 0) announce(job, outcome, model);
+    train(job, models(), world, outcome);
+    return world.rank() == 0 ? tell(outcome, options.html) : 0;
   }
-  announce(job, report, model);
+  announce(job, outcome, model);
   std::vector<Models> of_ranks;
   for (int64_t rank = 0; rank < job.mesh.size(); ++rank) of_ranks.push_back(models());
   sherd::spawn(static_cast<int>(job.mesh.size()),
-               [&](sherd::World& world) { train(job, of_ranks[static_cast<size_t>(world.rank())], world, report); });
-  return tell(report, options.html);
+               [&](sherd::World& world) { train(job, of_ranks[static_cast<size_t>(world.rank())], world, outcome); });
+  return tell(outcome, options.html);
 }
 
 }  // namespace

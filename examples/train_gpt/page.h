@@ -1,8 +1,6 @@
 #pragma once
-// The demo's report as a page of HTML that needs no other file.
+#include "outcome.h"
+#include "sherd/report.h"
 
-#include <string>
-
-#include "report.h"
-
-std::string make_page(const Report& report);
+/// The run as a page: curves, pictures, what was sent, memory.
+sherd::Report make_page(const Outcome& outcome);

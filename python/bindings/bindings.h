@@ -26,6 +26,7 @@ void bind_mesh(py::module_& module);
 void bind_tensor(py::module_& module);
 void bind_moving(py::module_& module);
 void bind_parallel(py::module_& module);
+void bind_pictures(py::module_& module);
 void bind_random(py::module_& module);
 void bind_rpc(py::module_& module);
 void bind_checkpoint(py::module_& module);

@@ -77,4 +77,5 @@ PYBIND11_MODULE(_C, module) {
   bind_explain(module);
   bind_local_shards(module);
   bind_sharded(module);
+  bind_pictures(module);
 }

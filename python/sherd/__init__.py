@@ -84,6 +84,7 @@ from ._moving import (
     redistribution_text,
     set_costs,
 )
+from ._pictures import Report, visualize_sharding, visualize_sharding_html, visualize_sharding_svg
 from ._random import (
     Generator,
     current_generator,
@@ -159,6 +160,7 @@ __all__ = [
     "Ragged",
     "RemoteTensor",
     "Replicate",
+    "Report",
     "RowwiseParallel",
     "SequenceParallel",
     "Shard",
@@ -251,5 +253,8 @@ __all__ = [
     "torch_version",
     "verify_checkpoint",
     "visualize",
+    "visualize_sharding",
+    "visualize_sharding_html",
+    "visualize_sharding_svg",
     "zeros",
 ]

@@ -1,9 +1,11 @@
 #pragma once
-// What the demo has to tell: the two curves, where it resumed, how parameters lie, what one step sends.
+// What the demo has to tell: the two curves, where it resumed, how parameters lie, what one step sends, what
+// each rank holds.
 
 #include <string>
 #include <vector>
 
+#include "sherd/chart.h"
 #include "sherd/collectives.h"
 #include "sherd/layout.h"
 
@@ -20,9 +22,11 @@ struct Leg {
   std::vector<ParameterPicture> pictures = {};
   std::vector<sherd::CollectiveCall> calls = {};  // of one step on rank 0
   std::string collectives = {};                   // the same as text
+  bool fully_sharded = false;
+  sherd::BarChart memory = {};  // of every rank, and of the one that trains alone
 };
 
-struct Report {
+struct Outcome {
   int64_t ranks = 0;
   std::string device = {};
   std::string dtype = {};
