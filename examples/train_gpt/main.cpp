@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <stdexcept>
 
@@ -20,7 +21,7 @@
 #include "page.h"
 #include "progress.h"
 #include "sherd/checkpoint.h"
-#include "sherd/collectives.h"
+#include "sherd/comm_debug.h"
 #include "sherd/dtensor.h"
 #include "sherd/report.h"
 #include "sherd/world.h"
@@ -151,12 +152,12 @@ class Narrator {
   }
 
   void step(Trainer& sharded) {
-    sherd::CommRecorder recorder;
+    sherd::CommDebugMode debug(*sharded.model());
     outcome_.sharded.push_back(sharded_time_.measure([&] { return sharded.step(); }));
     Leg& leg = outcome_.legs.back();
     leg.steps += 1;
-    leg.calls = recorder.calls();
-    leg.collectives = recorder.to_string();
+    debug.stop();
+    leg.sent = debug.records();
     outcome_.alone.push_back(alone_time_.measure([&] { return alone_.step(); }));
     outcome_.sharded_seconds = sharded_time_.seconds();
     outcome_.alone_seconds = alone_time_.seconds();
@@ -219,14 +220,28 @@ void train(const Job& job, const Models& models, const sherd::World& world, Outc
   if (half < job.steps) train_leg(job, job.resume_mesh, models.second, /*resumes=*/true, job.steps, narrates, outcome);
 }
 
+/// What one step sends, by collective and axis.
+void print_sent(const Leg& leg) {
+  std::map<std::string, std::pair<int64_t, int64_t>> kinds;
+  int64_t all = 0;
+  for (const auto& record : leg.sent) {
+    auto& [calls, bytes] = kinds[fmt::format("{} on {}", record.collective, record.axis)];
+    calls += 1;
+    bytes += record.bytes;
+    all += record.bytes;
+  }
+  const auto kibibytes = [](int64_t bytes) { return static_cast<double>(bytes) / 1024; };
+  fmt::print("\none step on {}, rank 0: {} collectives, {:.1f} KiB received\n", leg.mesh, leg.sent.size(),
+             kibibytes(all));
+  for (const auto& [kind, total] : kinds)
+    fmt::print("  {} x{} {:.1f} KiB\n", kind, total.first, kibibytes(total.second));
+}
+
 /// Prints the outcome, writes the page, and returns the exit code.
 int tell(const Outcome& outcome, const std::string& html) {
   for (const Leg& leg : outcome.legs) {
     for (const auto& picture : leg.pictures) fmt::print("\n{} on {}\n{}", picture.name, leg.mesh, picture.text);
-    int64_t bytes = 0;
-    for (const auto& call : leg.calls) bytes += call.bytes;
-    fmt::print("\none step on {}, rank 0: {} collectives, {:.1f} KiB received\n{}", leg.mesh, leg.calls.size(),
-               static_cast<double>(bytes) / 1024, leg.collectives);
+    print_sent(leg);
   }
   if (outcome.legs.size() == 2)
     fmt::print("\nsaved on {} after step {} ({:.1f} MiB, {:.0f} ms); resumed on {} ({:.0f} ms)\n", outcome.legs[0].mesh,

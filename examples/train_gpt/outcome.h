@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sherd/chart.h"
-#include "sherd/collectives.h"
+#include "sherd/comm_debug.h"
 #include "sherd/layout.h"
 
 struct ParameterPicture {
@@ -20,8 +20,7 @@ struct Leg {
   std::string mesh = {};
   int steps = 0;
   std::vector<ParameterPicture> pictures = {};
-  std::vector<sherd::CollectiveCall> calls = {};  // of one step on rank 0
-  std::string collectives = {};                   // the same as text
+  std::vector<sherd::CommRecord> sent = {};  // by one step on rank 0
   bool fully_sharded = false;
   sherd::BarChart memory = {};  // of every rank, and of the one that trains alone
 };

@@ -65,7 +65,7 @@ sherd::Report make_page(const Outcome& outcome) {
   }
 
   page.section("What one step sends").text("As rank 0 called it, from the batch to the loss that was read.");
-  for (const Leg& leg : outcome.legs) page.text(fmt::format("On `{}`:", leg.mesh)).communication(leg.calls);
+  for (const Leg& leg : outcome.legs) page.text(fmt::format("On `{}`:", leg.mesh)).communication(leg.sent);
 
   page.section("What each rank holds").text("After the last step, beside a rank that trains the same model alone.");
   for (const Leg& leg : outcome.legs) page.text(fmt::format("On `{}`:", leg.mesh)).chart(leg.memory);

@@ -17,6 +17,7 @@
 
 #include "sherd/chart.h"
 #include "sherd/collectives.h"
+#include "sherd/comm_debug.h"
 #include "sherd/group.h"
 #include "sherd/picture.h"
 
@@ -57,7 +58,11 @@ class Report {
   /// A picture of any tensor that visualize_sharding() draws; those that follow each other stand side by side.
   Report& picture(const std::string& title, const at::Tensor& tensor);
   Report& picture(const std::string& title, const Layout& layout);
-  /// Collectives by kind, group and dtype: calls and bytes received, as bars and as a table.
+  /// What was sent: bytes received by collective and axis as bars, forward and backward apart, and a table with the
+  /// modules that it was for.
+  Report& communication(const CommDebugMode& debug);
+  Report& communication(std::span<const CommRecord> records);
+  /// The same of a CommRecorder, which knows collectives, groups and dtypes.
   Report& communication(std::span<const CollectiveCall> calls);
 
   std::string html() const;

@@ -6,11 +6,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <map>
-#include <tuple>
 
 #include "comm/errors.h"
-#include "picture/chart_frame.h"
 #include "picture/escape.h"
 #include "picture/page.h"
 #include "sherd/visualize.h"
@@ -20,7 +17,7 @@ namespace {
 
 using detail::escaped;
 
-constexpr SvgOptions picture_look() { return {.width = 260, .max_cells = 12, .legend = false, .notes = {}}; }
+SvgOptions picture_look() { return {.width = 260, .max_cells = 12, .legend = false, .notes = {}}; }
 
 // What stands between backticks is code.
 std::string paragraph_html(const std::string& text) {
@@ -102,31 +99,6 @@ Report& Report::picture(const std::string& title, const at::Tensor& tensor) {
 }
 Report& Report::picture(const std::string& title, const Layout& layout) {
   return picture_of(title, draw_svg(layout, picture_look()));
-}
-
-Report& Report::communication(std::span<const CollectiveCall> calls) {
-  struct Total {
-    int64_t calls = 0, bytes = 0;
-  };
-  std::map<std::tuple<std::string, std::string, std::string>, Total> totals;
-  Total all;
-  for (const CollectiveCall& call : calls)
-    for (Total* total : {&totals[{call.name, call.group, call.dtype}], &all}) {
-      total->calls += 1;
-      total->bytes += call.bytes;
-    }
-  if (totals.empty()) return text("Nothing was sent.");
-  BarChart bars{.title = "received, by collective and group", .parts = {"received"}, .bars = {}};
-  bars.unit = BarChart::Unit::bytes;
-  ReportTable table{{"collective", "group", "dtype", "calls", "received"}, {}};
-  for (const auto& [key, total] : totals) {
-    const auto& [name, group, dtype] = key;
-    bars.bars.push_back({name + " " + group, {static_cast<double>(total.bytes)}});
-    table.rows.push_back(
-        {name, group, dtype, std::to_string(total.calls), detail::bytes_text(static_cast<double>(total.bytes))});
-  }
-  table.rows.push_back({"all", "", "", std::to_string(all.calls), detail::bytes_text(static_cast<double>(all.bytes))});
-  return chart(bars).table(table);
 }
 
 std::string Report::html() const {
