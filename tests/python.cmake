@@ -39,7 +39,7 @@ if(NOT no_wheel AND NOT SHERD_TORCH_BY_HAND)
 endif()
 
 # The programs printed in the documents.
-foreach(document README.md docs/python.md docs/checkpoint.md docs/seeing.md)
+foreach(document README.md docs/python.md docs/checkpoint.md docs/pictures.md docs/seeing.md)
   cmake_path(GET document STEM name)
   string(TOLOWER docs_python_${name} name)
   add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/docs/run_python_programs.py

@@ -15,6 +15,7 @@ function(sherd_demo_test name label)
 endfunction()
 
 sherd_demo_test(demo examples)
+set_tests_properties(demo PROPERTIES FIXTURES_SETUP demo_page)  # browser_screenshots looks at it
 sherd_demo_test(demo_eight_ranks examples --ranks 8 --mesh "[dp=2, tp=4]")
 sherd_demo_test(demo_processes multiprocess --processes --ranks 2)
 sherd_demo_test(demo_three_ranks examples --mesh "[tp=3]" --resume-mesh "[dp=3]" --dtype float64)

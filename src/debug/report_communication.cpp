@@ -25,8 +25,12 @@ struct Total {
 
 std::string bytes_cell(int64_t bytes) { return detail::bytes_text(static_cast<double>(bytes)); }
 
-// "aten::addmm", "gradient"; "program" where it called the collective itself.
-std::string purpose_of(const CommRecord& record) { return record.operation.empty() ? "program" : record.operation; }
+// "addmm", "gradient bucket"; "program" where it called the collective itself.
+std::string purpose_of(const CommRecord& record) {
+  const std::string& name = record.operation;
+  if (name.empty()) return "program";
+  return name.starts_with("aten::") ? name.substr(6) : name;
+}
 
 // "blocks.0.attention" and "blocks.1.attention" are one row: "blocks.*.attention".
 std::string alike(const std::string& module) {
@@ -42,7 +46,7 @@ std::string alike(const std::string& module) {
   return text;
 }
 
-// The rows with the most bytes, what the others have together, and all.
+// Three cells, bytes, calls, and other cells: the rows with the most bytes, what the others have together, and all.
 template <class Key>
 void put_rows(const std::map<Key, Total>& totals, const std::function<std::vector<std::string>(const Key&)>& cells,
               ReportTable& table) {
@@ -60,14 +64,14 @@ void put_rows(const std::map<Key, Total>& totals, const std::function<std::vecto
       continue;
     }
     std::vector<std::string> row = cells(rows[i].first);
-    row.insert(row.end(), {std::to_string(total.calls), bytes_cell(total.bytes)});
+    row.insert(row.begin() + 3, {bytes_cell(total.bytes), std::to_string(total.calls)});
     table.rows.push_back(std::move(row));
   }
   const auto put = [&](std::string name, const Total& total) {
     std::vector<std::string> row(table.columns.size());
     row[0] = std::move(name);
-    row[row.size() - 2] = std::to_string(total.calls);
-    row[row.size() - 1] = bytes_cell(total.bytes);
+    row[3] = bytes_cell(total.bytes);
+    row[4] = std::to_string(total.calls);
     table.rows.push_back(std::move(row));
   };
   if (rows.size() > kMaxRows) put(fmt::format("{} others", rows.size() - kMaxRows), others);
@@ -92,7 +96,7 @@ Report& Report::communication(std::span<const CommRecord> records) {
   BarChart bars{.title = "received, by collective and axis", .parts = {"forward", "backward"}, .bars = {}};
   bars.unit = BarChart::Unit::bytes;
   for (const auto& [label, values] : by_kind) bars.bars.push_back({label, values});
-  ReportTable table{{"collective", "axis", "pass", "for", "module", "calls", "received"}, {}};
+  ReportTable table{{"collective", "axis", "pass", "received", "calls", "for", "module"}, {}};
   using Key = decltype(totals)::key_type;
   put_rows<Key>(
       totals,
@@ -112,7 +116,7 @@ Report& Report::communication(std::span<const CollectiveCall> calls) {
   bars.unit = BarChart::Unit::bytes;
   for (const auto& [key, total] : totals)
     bars.bars.push_back({std::get<0>(key) + " " + std::get<1>(key), {static_cast<double>(total.bytes)}});
-  ReportTable table{{"collective", "group", "dtype", "calls", "received"}, {}};
+  ReportTable table{{"collective", "group", "dtype", "received", "calls"}, {}};
   using Key = decltype(totals)::key_type;
   put_rows<Key>(
       totals,

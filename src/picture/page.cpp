@@ -21,12 +21,13 @@ p { margin: .6em 0; } .soft { color: var(--soft); font-size: .9em; }
 code { font: .9em ui-monospace, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
 svg { display: block; }
 figure { margin: 0 0 1em; min-width: 0; } figcaption { font-size: .85em; overflow-wrap: anywhere; margin-bottom: .2em; }
+figcaption code { font-size: 11px; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 240px), 1fr)); gap: 8px 20px; }
 .pictures figure { background: var(--raised); border-radius: 8px; padding: 10px; }
 .pictures svg { margin: 0 auto; }
 .wide { overflow-x: auto; } section .wide svg { min-width: 480px; }
 .chart svg { width: 100%; max-width: 700px; min-width: 420px; height: auto; font: 12px system-ui, sans-serif; }
-table { border-collapse: collapse; font-size: .9em; } th, td { padding: .3em 1.2em .3em 0; text-align: left; }
+table { border-collapse: collapse; font-size: .85em; } th, td { padding: .3em 1em .3em 0; text-align: left; }
 th { border-bottom: 1px solid var(--line); font-weight: 600; white-space: nowrap; } tr + tr td { border-top: 1px solid var(--line); }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 )";

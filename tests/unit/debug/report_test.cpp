@@ -53,7 +53,11 @@ TEST(ReportTest, SectionsStandInOrder) {
 }
 
 TEST(ReportTest, AReportOfNothingIsAPage) {
-  const std::string page = Report("").communication({}).table({{}, {}}).html();
+  const std::string page = Report("")
+                               .communication(std::vector<CollectiveCall>())
+                               .communication(std::vector<CommRecord>())
+                               .table({{}, {}})
+                               .html();
   EXPECT_NE(page.find("Nothing was sent."), std::string::npos);
   EXPECT_TRUE(page.ends_with("</html>\n"));
 }
@@ -73,7 +77,27 @@ TEST(ReportTest, CommunicationIsCountedByKindAndGroup) {
     if (world.rank() == 0) page = Report("x").communication(recorder.calls()).html();
   });
   EXPECT_NE(page.find("<td>all_gather</td>"), std::string::npos) << page;
-  EXPECT_NE(page.find("<td class=\"number\">2</td><td class=\"number\">4.0 KiB</td>"), std::string::npos) << page;
+  EXPECT_NE(page.find("<td class=\"number\">4.0 KiB</td><td class=\"number\">2</td>"), std::string::npos) << page;
+}
+
+TEST(ReportTest, CommunicationOfLayersAlikeIsOneRow) {
+  std::vector<CommRecord> records;
+  for (int layer = 0; layer < 3; ++layer)
+    records.push_back({.collective = "all_reduce",
+                       .axis = "tp",
+                       .bytes = 1024,
+                       .operation = "aten::addmm",
+                       .module = "layers." + std::to_string(layer) + ".up",
+                       .pass = CommPass::backward});
+  records.push_back({.collective = "all_gather", .axis = "dp", .bytes = 4096});
+  const std::string page = Report("x").communication(records).html();
+  EXPECT_NE(page.find("<td>all_reduce</td><td>tp</td><td>backward</td><td class=\"number\">3.0 KiB</td>"
+                      "<td class=\"number\">3</td><td>addmm</td><td>layers.*.up</td>"),
+            std::string::npos)
+      << page;
+  EXPECT_NE(page.find("<td>program</td>"), std::string::npos);
+  EXPECT_NE(page.find("<td>all</td><td></td><td></td><td class=\"number\">7.0 KiB</td>"), std::string::npos);
+  EXPECT_NE(page.find("all_reduce tp: backward, 3.0 KiB"), std::string::npos);
 }
 
 TEST(ReportTest, MemoryIsWhatEachRankHas) {
