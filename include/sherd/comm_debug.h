@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "sherd/device_mesh.h"
 #include "sherd/group.h"
 
 namespace at {
@@ -118,10 +119,12 @@ std::string to_json(const CommDebugMode& debug);
 std::string trace_json(const CommDebugMode& debug);
 /// One trace of all ranks of a group, on each of them; every rank calls it. Clocks of several hosts may differ.
 std::string gather_traces(const CommDebugMode& debug, const Group& group);
+std::string gather_traces(const CommDebugMode& debug, const DeviceMesh& mesh);
 /// Writes a trace to a file. Throws c10::ValueError where that is not possible.
 void save_trace(const CommDebugMode& debug, const std::string& path);
 /// The same for all ranks together: the first one writes, and where it cannot, all of them throw.
 void save_trace(const CommDebugMode& debug, const std::string& path, const Group& group);
+void save_trace(const CommDebugMode& debug, const std::string& path, const DeviceMesh& mesh);
 
 /// Names what this thread does while it lives, and its backward pass: for what has no parameters. Profilers see it as a
 /// range. Scopes nest: "encoder.attention".

@@ -109,7 +109,7 @@ Advice of_operand(const CommRecord& record, const MovingCall& moving) {
   const MovingCall::Operand& operand = moving.operands[moved];
   const Placements& from = moving.call.operands[moved]->placements;
   if (moving.no_rule) {
-    return {"no rule says how this operator works on parts, so it runs whole on every rank",
+    return {"no rule for parts fits this call, so the operator runs whole on every rank",
             fmt::format("sherd::register_rule(\"{}\", ...): docs/rules.md", record.operation)};
   }
   if (operand.gathered) {

@@ -79,6 +79,8 @@ std::string events_of(const CommDebugMode& debug, int64_t shift_ns) {
   return text;
 }
 
+Group all_of(const DeviceMesh& mesh) { return mesh.world().group(mesh.mesh().ranks()); }
+
 std::string trace_of(const std::vector<std::string>& ranks) {
   std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
   for (size_t i = 0; i < ranks.size(); ++i) text += (i > 0 ? ",\n" : "") + ranks[i];
@@ -122,6 +124,14 @@ std::string gather_traces(const CommDebugMode& debug, const Group& group) {
     first = std::min(first, static_cast<int64_t>(std::stoll(text)));
   }
   return trace_of(all_gather_text(group, events_of(debug, began - first)));
+}
+
+std::string gather_traces(const CommDebugMode& debug, const DeviceMesh& mesh) {
+  return gather_traces(debug, all_of(mesh));
+}
+
+void save_trace(const CommDebugMode& debug, const std::string& path, const DeviceMesh& mesh) {
+  save_trace(debug, path, all_of(mesh));
 }
 
 void save_trace(const CommDebugMode& debug, const std::string& path) { write_file(path, trace_json(debug)); }

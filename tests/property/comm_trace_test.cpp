@@ -115,6 +115,7 @@ TEST(CommTraceTest, ATraceOfNothingIsATrace) {
     const CommDebugMode debug;
     check_trace(Json::parse(trace_json(debug)), 1, 0);
     check_trace(Json::parse(gather_traces(debug, world.group())), 2, 0);
+    check_trace(Json::parse(gather_traces(debug, init_device_mesh("cpu", {2}, {"dp"}))), 2, 0);
   });
 }
 
