@@ -84,7 +84,7 @@ from ._moving import (
     redistribution_text,
     set_costs,
 )
-from ._pictures import Report, visualize_sharding, visualize_sharding_html, visualize_sharding_svg
+from ._pictures import Report, bytes_here, visualize_sharding, visualize_sharding_html, visualize_sharding_svg
 from ._random import (
     Generator,
     current_generator,
@@ -175,6 +175,7 @@ __all__ = [
     "arange",
     "barrier",
     "broadcast",
+    "bytes_here",
     "check_tiling",
     "clip_grad_norm_",
     "clip_grad_value_",

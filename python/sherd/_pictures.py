@@ -184,3 +184,15 @@ class Report:
     def _repr_html_(self) -> str:
         frame = '<iframe srcdoc="{}" style="width: 100%; height: 640px; border: 0"></iframe>'
         return frame.format(html.escape(self.html()))
+
+
+def bytes_here(tensors: Iterable[torch.Tensor | None]) -> int:
+    """Bytes that this rank has of these tensors, distributed or not.
+
+    >>> import torch, sherd
+    >>> with sherd.fake_world(0, 4):
+    ...     mesh = sherd.init_device_mesh("cpu", (4,))
+    ...     sherd.bytes_here([sherd.zeros(8, 2, device_mesh=mesh, placements=[sherd.Shard(0)]), None])
+    16
+    """
+    return _C.bytes_here([check_tensor("bytes_here", tensor) for tensor in tensors if tensor is not None])

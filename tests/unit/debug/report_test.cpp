@@ -81,15 +81,19 @@ TEST(ReportTest, CommunicationIsCountedByKindAndGroup) {
 }
 
 TEST(ReportTest, CommunicationOfLayersAlikeIsOneRow) {
-  std::vector<CommRecord> records;
-  for (int layer = 0; layer < 3; ++layer)
-    records.push_back({.collective = "all_reduce",
-                       .axis = "tp",
-                       .bytes = 1024,
-                       .operation = "aten::addmm",
-                       .module = "layers." + std::to_string(layer) + ".up",
-                       .pass = CommPass::backward});
-  records.push_back({.collective = "all_gather", .axis = "dp", .bytes = 4096});
+  std::vector<CommRecord> records(4);
+  for (size_t layer = 0; layer < 3; ++layer) {
+    CommRecord& record = records[layer];
+    record.collective = "all_reduce";
+    record.axis = "tp";
+    record.bytes = 1024;
+    record.operation = "aten::addmm";
+    record.module = "layers." + std::to_string(layer) + ".up";
+    record.pass = CommPass::backward;
+  }
+  records[3].collective = "all_gather";
+  records[3].axis = "dp";
+  records[3].bytes = 4096;
   const std::string page = Report("x").communication(records).html();
   EXPECT_NE(page.find("<td>all_reduce</td><td>tp</td><td>backward</td><td class=\"number\">3.0 KiB</td>"
                       "<td class=\"number\">3</td><td>addmm</td><td>layers.*.up</td>"),
