@@ -52,3 +52,5 @@
 #include "sherd/torch_script.h"
 #include "sherd/visualize.h"
 #include "sherd/world.h"
+#include "sherd/xla_bridge.h"
+#include "sherd/xla_sharding.h"

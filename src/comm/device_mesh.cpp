@@ -21,6 +21,7 @@ using Backends = std::vector<std::pair<std::string, std::string>>;
 // The device of this rank's tensors. Ranks beyond the number of devices share them, as threads on one GPU do.
 c10::Device local_device(c10::DeviceType type, int local_rank) {
   if (type == c10::DeviceType::CPU || type == c10::DeviceType::Meta) return c10::Device(type);
+  if (type == c10::DeviceType::XLA) return c10::Device(type, 0);  // it need not be in this torch: see xla_bridge.h
   const c10::impl::DeviceGuardImplInterface* devices =
       c10::impl::hasDeviceGuardImpl(type) ? c10::impl::getDeviceGuardImpl(type) : nullptr;
   const int count = devices == nullptr ? 0 : static_cast<int>(devices->deviceCount());
@@ -80,7 +81,8 @@ StatePtr make(const std::shared_ptr<detail::WorldState>& world, c10::DeviceType 
   DeviceMeshState state;
   state.device_type = type;
   state.world = world;
-  state.coordinate = mesh.coordinate_of(world->link().rank);
+  // An "xla" mesh numbers devices, which XLA drives: no rank stands in it.
+  if (type != c10::DeviceType::XLA) state.coordinate = mesh.coordinate_of(world->link().rank);
   state.device = local_device(type, world->link().local_rank);
   for (int64_t axis = 0; axis < mesh.ndim() && state.coordinate; ++axis) {
     state.groups.push_back(
@@ -92,6 +94,11 @@ StatePtr make(const std::shared_ptr<detail::WorldState>& world, c10::DeviceType 
 }
 
 [[noreturn]] void refuse_outside(const char* operation, const DeviceMeshState& state) {
+  if (state.device_type == c10::DeviceType::XLA) {
+    detail::throw_value_error(ErrorText(operation, "an \"xla\" mesh names devices: no rank stands in it")
+                                  .fact("mesh", to_string(state.mesh))
+                                  .help("distribute_tensor(x, mesh, placements) gives x to XLA: docs/xla.md"));
+  }
   detail::throw_value_error(ErrorText(operation, "this rank is not in the mesh")
                                 .fact("rank", std::to_string(state.world->link().rank))
                                 .fact("mesh", to_string(state.mesh))
@@ -126,7 +133,7 @@ thread_local std::vector<DeviceMesh> mesh_scopes;
 DeviceMesh::DeviceMesh(std::string_view device_type, Mesh ranks, const Backends& backends) {
   const c10::DeviceType type = detail::parse_device_type("init_device_mesh", device_type);
   const World world = current_world();
-  check_fits_world(ranks, world.size());
+  if (type != c10::DeviceType::XLA) check_fits_world(ranks, world.size());
   auto by_axis = detail::as_c10_errors([&] { return backends_by_axis(ranks, backends); });
   state_ = root_ = make(world.state(), type, std::move(ranks), std::move(by_axis));
 }

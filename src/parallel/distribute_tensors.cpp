@@ -5,6 +5,7 @@
 #include "comm/errors.h"
 #include "parallel/place.h"
 #include "sherd/dtensor.h"
+#include "tensor/xla.h"
 
 namespace sherd::detail {
 namespace {
@@ -35,6 +36,7 @@ void distribute_tensors(const char* operation, const std::vector<NamedTensor>& t
       return checked_placements(std::string(operation) + " " + name, mesh.mesh(), tensor.sizes().vec(),
                                 std::move(placements));
     });
+    if (is_xla(mesh)) sharding_for_xla(std::string(operation) + " " + name, tensor, mesh, placements);
     const auto [same, fresh] = known.emplace(tensor.unsafeGetTensorImpl(), entries.size());
     if (fresh) {
       entries.push_back({name, tensor, std::move(placements)});

@@ -22,6 +22,7 @@
 #include "tensor/meta.h"
 #include "tensor/move.h"
 #include "tensor/runs.h"
+#include "tensor/xla.h"
 
 namespace sherd {
 namespace {
@@ -150,6 +151,11 @@ Tensor distribute_tensor(const Tensor& tensor, const DeviceMesh& mesh, Placement
                          const DistributeOptions& options) {
   constexpr const char* kOperation = "distribute_tensor";
   detail::require_dense(kOperation, tensor);
+  if (detail::is_xla(mesh)) {
+    Tensor marked = detail::mark_for_xla(kOperation, tensor, mesh, placements);
+    if (tensor.requires_grad() && !marked.requires_grad()) marked.set_requires_grad(true);
+    return marked;
+  }
   placements = checked(kOperation, mesh, tensor.sizes().vec(), std::move(placements));
   if (const auto* meta = meta_of(tensor)) {
     if (meta->spec->mesh == mesh && meta->spec->placements == placements && !meta->spec->boxes) return tensor;
@@ -199,6 +205,9 @@ Tensor constrain(const Tensor& tensor, Placements placements) {
 }
 
 Tensor full_tensor(const Tensor& tensor) {
+  if (!is_dtensor(tensor)) {
+    if (auto whole = detail::gather_from_xla(tensor)) return *whole;
+  }
   const auto& spec = detail::require_dtensor("full_tensor", tensor).spec;
   const detail::CauseScope cause("full_tensor", [&](detail::Cause& c) { detail::about(c, tensor); });
   const Placements whole(spec->placements.size(), Replicate());
@@ -254,6 +263,13 @@ std::string to_string(const Tensor& tensor) {
 void distribute_parameter_(Tensor& tensor, const DeviceMesh& mesh, Placements placements,
                            const DistributeOptions& options) {
   const bool requires_grad = tensor.requires_grad();
+  if (detail::is_xla(mesh)) {
+    const Tensor marked = detail::mark_for_xla("distribute_parameter_", tensor, mesh, placements);
+    if (marked.is_same(tensor)) return;
+    tensor.set_data(marked.detach());
+    tensor.set_requires_grad(requires_grad);
+    return;
+  }
   const Tensor distributed = distribute_tensor(tensor.detach(), mesh, std::move(placements), options);
   tensor.set_data(distributed);
   tensor.set_requires_grad(requires_grad);
