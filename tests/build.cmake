@@ -39,7 +39,7 @@ endforeach()
 # The programs printed in the documents.
 if(SHERD_TORCH_ROOMS)
   set(documents README.md docs/moving.md docs/random.md docs/sharded.md docs/local_shards.md docs/checkpoint.md
-                docs/checkpoint_own.md docs/parallel.md docs/pictures.md docs/seeing.md docs/training.md)
+                docs/checkpoint_own.md docs/parallel.md docs/pictures.md docs/seeing.md docs/training.md docs/xla.md)
   if(SHERD_RPC)
     list(APPEND documents docs/remote.md)
   endif()

@@ -68,6 +68,7 @@ int run(const Verb& verb, const Arguments& arguments);
 int layout(const Verb& verb, const Arguments& arguments);
 int calibrate(const Verb& verb, const Arguments& arguments);
 int explain(const Verb& verb, const Arguments& arguments);
+int xla(const Verb& verb, const Arguments& arguments);
 int convert(const Verb& verb, const Arguments& arguments);
 int reshard(const Verb& verb, const Arguments& arguments);
 int merge(const Verb& verb, const Arguments& arguments);

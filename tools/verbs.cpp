@@ -31,6 +31,7 @@ const std::vector<VerbGroup>& verb_groups() {
           {"layout",    "TENSOR --mesh MESH",                "show which part of a tensor each rank holds",     layout},
           {"calibrate", "-n RANKS",                          "measure what communication costs here",           calibrate},
           {"explain",   "OPERATOR TENSOR... --mesh MESH",    "show how an operator is sharded, and what moves", explain},
+          {"xla",       "TENSOR --mesh MESH",                "write a layout as XLA does, or read XLA's",      xla},
       }},
       {"the command itself", {
           {"completion", "bash|zsh|fish",                    "print what a shell needs to complete words",        completion},

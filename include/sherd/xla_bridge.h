@@ -28,4 +28,7 @@ struct XlaBridge {
 /// Throws c10::ValueError where `mark` or `is_marked` is missing.
 void register_xla_bridge(XlaBridge bridge);
 
+/// What the registered bridge says; false where there is none.
+bool is_xla_marked(const at::Tensor& tensor);
+
 }  // namespace sherd

@@ -78,4 +78,5 @@ PYBIND11_MODULE(_C, module) {
   bind_local_shards(module);
   bind_sharded(module);
   bind_pictures(module);
+  bind_xla(module);
 }

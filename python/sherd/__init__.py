@@ -35,6 +35,7 @@ from ._C import (
     StridedShard,
     Work,
     World,
+    XlaSharding,
     agree,
     all_gather,
     all_gather_text,
@@ -126,6 +127,7 @@ from ._tensor_parallel import (
 )
 from ._torch import from_torch, to_torch
 from ._world import fake_world, init, spawn
+from ._xla import register_xla_bridge, xla_sharding
 
 _methods.install()
 _mixing.install()
@@ -167,6 +169,7 @@ __all__ = [
     "StridedShard",
     "Work",
     "World",
+    "XlaSharding",
     "agree",
     "all_gather",
     "all_gather_text",
@@ -235,6 +238,7 @@ __all__ = [
     "redistribution_text",
     "reduce_scatter",
     "register_rule",
+    "register_xla_bridge",
     "rewrite_checkpoint",
     "rpc_names",
     "rules_of",
@@ -257,5 +261,6 @@ __all__ = [
     "visualize_sharding",
     "visualize_sharding_html",
     "visualize_sharding_svg",
+    "xla_sharding",
     "zeros",
 ]

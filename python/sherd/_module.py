@@ -52,11 +52,16 @@ def distribute_module(
                            "distribute a module once; sherd.redistribute moves a tensor",
                            parameter=name, it_is=_C.describe(tensor))
             )
+        if mesh.device_type == "xla" and _C.is_xla_marked(tensor):
+            raise ValueError(
+                error_text("distribute_module", "the module is distributed already",
+                           "distribute a module once", parameter=name, it_is="marked for XLA")
+            )
     if partition_fn is not None:
         for name, submodule in module.named_modules():
             partition_fn(name, submodule, mesh)
     for tensor in [*module.parameters(), *module.buffers()]:
-        if not _C.is_dtensor(tensor):
+        if not (_C.is_dtensor(tensor) or _C.is_xla_marked(tensor)):
             distribute_parameter_(tensor, mesh)
     if input_fn is not None:
         module.register_forward_pre_hook(lambda owner, inputs: input_fn(owner, inputs, mesh))

@@ -106,7 +106,7 @@ def distribute_tensor(
     check_plain("distribute_tensor", tensor, _REDISTRIBUTE)
     mesh = mesh_or_current("distribute_tensor", device_mesh)
     result = _C.distribute_tensor(tensor, mesh, checked_placements("distribute_tensor", placements, mesh), src_data_rank)
-    if isinstance(tensor, torch.nn.Parameter):
+    if isinstance(tensor, torch.nn.Parameter) and mesh.device_type != "xla":
         return torch.nn.Parameter(result.detach(), requires_grad=tensor.requires_grad)
     return result
 
@@ -171,6 +171,8 @@ def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
     >>> sherd.spawn(3, whole)[2]
     [0, 1, 2, 3, 4]
     """
+    if not _C.is_dtensor(check_tensor("full_tensor", tensor)) and _C.is_xla_marked(tensor):
+        return _C.full_tensor(tensor)
     return _C.full_tensor(check_dtensor("full_tensor", tensor))
 
 

@@ -7,6 +7,7 @@
 #include "comm/answers.h"
 #include "comm/call.h"
 #include "comm/errors.h"
+#include "tensor/xla.h"
 
 namespace sherd::detail {
 namespace {
@@ -38,6 +39,7 @@ std::string first_difference(const std::string& text, const std::string& other) 
 
 void compare_modules(const char* operation, const ModuleOutline& module, const DeviceMesh& mesh,
                      const std::vector<std::string>& lines) {
+  refuse_xla_mesh(operation, mesh);
   if (!mesh.coordinate() || mesh.size() == 1) return;
   std::vector<std::string> all_lines = lines_of(module);
   all_lines.insert(all_lines.end(), lines.begin(), lines.end());

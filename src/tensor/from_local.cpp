@@ -17,6 +17,7 @@
 #include "tensor/from_local_boxes.h"
 #include "tensor/meta.h"
 #include "tensor/take_values.h"
+#include "tensor/xla.h"
 
 namespace sherd {
 namespace {
@@ -126,6 +127,7 @@ void check_ranks(const DeviceMesh& mesh, const Tensor& local, const Placements& 
 Tensor from_local(const Tensor& local, const DeviceMesh& mesh, Placements placements, const FromLocalOptions& options) {
   constexpr const char* kOperation = "from_local";
   detail::require_dense(kOperation, local);
+  detail::refuse_xla_mesh(kOperation, mesh);
   if (is_dtensor(local)) {
     detail::throw_value_error(ErrorText(kOperation, "the tensor is distributed already")
                                   .fact("tensor", to_string(local))

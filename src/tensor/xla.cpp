@@ -51,6 +51,11 @@ void register_xla_bridge(XlaBridge bridge) {
   registered().bridge = none ? nullptr : std::make_shared<const XlaBridge>(std::move(bridge));
 }
 
+bool is_xla_marked(const at::Tensor& tensor) {
+  const BridgePtr bridge = current_bridge();
+  return bridge != nullptr && tensor.defined() && bridge->is_marked(tensor);
+}
+
 namespace detail {
 
 void refuse_xla_mesh(std::string_view operation, const DeviceMesh& mesh) {
