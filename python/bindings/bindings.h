@@ -35,6 +35,7 @@ void bind_comm_debug(py::module_& module);
 void bind_explain(py::module_& module);
 void bind_local_shards(py::module_& module);
 void bind_sharded(py::module_& parent);
+void bind_training(py::module_& module);
 void bind_xla(py::module_& module);
 
 }  // namespace sherd::python

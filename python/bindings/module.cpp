@@ -78,5 +78,6 @@ PYBIND11_MODULE(_C, module) {
   bind_local_shards(module);
   bind_sharded(module);
   bind_pictures(module);
+  bind_training(module);
   bind_xla(module);
 }

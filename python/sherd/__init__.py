@@ -23,6 +23,7 @@ from ._C import (
     DamagedCheckpoint,
     DeviceMesh,
     ExplicitRedistribution,
+    ExpertBatch,
     Explanation,
     Group,
     Layout,
@@ -41,6 +42,7 @@ from ._C import (
     all_gather_text,
     all_reduce,
     all_to_all,
+    balanced_shard,
     barrier,
     broadcast,
     check_tiling,
@@ -58,10 +60,14 @@ from ._C import (
 from ._arguments import Placement
 from ._build import TORCH_VERSION as torch_version
 from ._build import VERSION as __version__
+from ._averages import ExponentialMovingAverage
 from ._checkpoint import OpaqueObject, load, load_state_dict, save, save_async
 from ._checkpoint_files import diff_checkpoints, inspect_checkpoint, rewrite_checkpoint, verify_checkpoint
 from ._comm_debug import CommDebugMode, explain_step, named_scope
+from ._experts import expert_parallel
 from ._explain import explain
+from ._grad_scaler import GradScaler
+from ._local_map import local_map
 from ._local_shards import (
     LocalShardsWrapper,
     is_empty_shard,
@@ -97,7 +103,10 @@ from ._random import (
     randn,
     randperm,
 )
+from ._recompute import recompute
 from ._rpc import has_rpc, init_rpc, rpc_names, share_tensors, shutdown_rpc
+from ._sampler import ShardedSampler
+from ._scopes import ContextParallel, LossParallel, ShardedInit, context_parallel_shard
 from ._tensor import (
     arange,
     constrain,
@@ -143,15 +152,20 @@ __all__ = [
     "ColwiseParallel",
     "CommDebugMode",
     "CommRecorder",
+    "ContextParallel",
     "DamagedCheckpoint",
     "DeviceMesh",
+    "ExpertBatch",
     "Explanation",
     "ExplicitRedistribution",
+    "ExponentialMovingAverage",
     "Generator",
+    "GradScaler",
     "GradientSync",
     "Group",
     "Layout",
     "LocalShardsWrapper",
+    "LossParallel",
     "Mesh",
     "OpaqueObject",
     "Partial",
@@ -166,6 +180,8 @@ __all__ = [
     "RowwiseParallel",
     "SequenceParallel",
     "Shard",
+    "ShardedInit",
+    "ShardedSampler",
     "StridedShard",
     "Work",
     "World",
@@ -176,6 +192,7 @@ __all__ = [
     "all_reduce",
     "all_to_all",
     "arange",
+    "balanced_shard",
     "barrier",
     "broadcast",
     "bytes_here",
@@ -184,6 +201,7 @@ __all__ = [
     "clip_grad_value_",
     "cmake_prefix_path",
     "constrain",
+    "context_parallel_shard",
     "current_generator",
     "current_mesh",
     "data_parallel",
@@ -194,6 +212,7 @@ __all__ = [
     "distribute_tensor",
     "draw_html",
     "empty",
+    "expert_parallel",
     "explain",
     "explain_step",
     "fake_world",
@@ -215,6 +234,7 @@ __all__ = [
     "layout",
     "load",
     "load_state_dict",
+    "local_map",
     "local_offsets",
     "local_shards",
     "local_sizes",
@@ -232,6 +252,7 @@ __all__ = [
     "randperm",
     "read_boxes",
     "receive",
+    "recompute",
     "redistribute",
     "redistribute_async",
     "redistribute_together",
