@@ -17,6 +17,7 @@ def init_device_mesh(
 ) -> _C.DeviceMesh:
     """A mesh over ranks 0, 1, 2, ... of the current world. Every rank of it calls this; nothing is communicated.
 
+    With the device "xla" it names the devices of XLA instead, as many as there are (docs/xla.md).
     `backend_override` names another backend for some axes: `{"dp": "gloo"}`.
 
     >>> import sherd
