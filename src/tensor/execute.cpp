@@ -101,18 +101,16 @@ class Execution {
     Tensor local = meta != nullptr ? current_local(*meta) : tensor;
     std::optional<c10::InferenceMode> ordinary;  // as what is viewed
     if (info_.is_view && c10::InferenceMode::is_enabled() && !tensor.is_inference()) ordinary.emplace(false);
-    std::optional<OperandMove> told;
-    if (how.moves) told.emplace(input);
-    if (how.moves && meta != nullptr && meta->gathered) {
-      if (Tensor whole = meta->gathered->take(*meta, how); whole.defined()) return whole;
-    }
     if (how.moves) {
+      const OperandMove told(input);
+      if (meta != nullptr && meta->gathered) {
+        if (Tensor whole = meta->gathered->take(*meta, how); whole.defined()) return whole;
+      }
       const bool contiguous = local.is_contiguous();
       local = move(how.move, local, *plan_.mesh, how.shape, how.from);
       // Kernels read what they saved themselves (a mean, a mask) without asking for its strides.
       if (contiguous) local = local.contiguous();
     }
-    told.reset();
     if (input == 0 && meta != nullptr && info_.reads_strides) local = in_whole_memory(*meta, tensor, local, how);
     if (input == 0 && meta != nullptr && (info_.is_view || info_.is_inplace_view)) remember_view(*meta, how, local);
     if (written) {
