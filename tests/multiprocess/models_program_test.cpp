@@ -3,36 +3,28 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <filesystem>
 #include <regex>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "multiprocess/ranks.h"
+#include "multiprocess/training_run.h"
 
 namespace sherd {
 namespace {
 
-using testing::Command;
 using ::testing::ContainsRegex;
 using ::testing::Each;
+using testing::EndlessRun;
 using ::testing::HasSubstr;
+using testing::losses_in;
 using testing::Ranks;
-using testing::read_text;
 using testing::run_command;
-using testing::sherd_command;
-using testing::split_lines;
+using testing::operator+;
 using testing::TempFolder;
-using Words = std::vector<std::string>;
-
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
+using testing::under_sherd_run;
+using testing::Words;
 
 struct Model {
   std::string name;
@@ -52,28 +44,6 @@ const Model kRotary{
      "--length", "8", "--batch", "4", "--dtype", "float64", "--dropout", "0.1", "--print-every", "1"},
     "tokens",
     "on mesh [dp=2, tp=2]: cpu, float64, 4 sequences of 8 characters a step\n"};
-
-Words under_sherd_run(int ranks, const Words& program) {
-  return sherd_command({"run", "-n", std::to_string(ranks), "--"}) + program;
-}
-
-/// The losses of metrics.csv. Its steps must be 1, 2, 3, ...
-std::vector<double> losses_in(const std::string& out, const std::string& counted) {
-  const auto lines = split_lines(read_text(out + "/metrics.csv"));
-  std::vector<double> losses;
-  EXPECT_FALSE(lines.empty());
-  if (lines.empty()) return losses;
-  EXPECT_EQ(lines[0], "step,loss,gradient_norm," + counted + "_per_second");
-  for (size_t i = 1; i < lines.size(); ++i) {
-    long step = 0;
-    double loss = 0, norm = 0, speed = 0;
-    EXPECT_EQ(std::sscanf(lines[i].c_str(), "%ld,%lf,%lf,%lf", &step, &loss, &norm, &speed), 4) << lines[i];
-    EXPECT_EQ(step, static_cast<long>(i));
-    EXPECT_GT(speed, 0);
-    losses.push_back(loss);
-  }
-  return losses;
-}
 
 class ModelsProgramTest : public ::testing::TestWithParam<Model> {};
 
@@ -101,14 +71,12 @@ TEST_P(ModelsProgramTest, GoesOnOnAnotherMeshWithTheCurveOfOneRank) {
 TEST_P(ModelsProgramTest, SigtermSaves) {
   const Model& model = GetParam();
   const TempFolder folder;
-  Command command(under_sherd_run(
-      2, model.program + Words{"--out", folder.path(), "--steps", "1000000", "--save-every", "1000000"}));
-  for (int i = 0; i < 6000 && split_lines(read_text(folder.path() / "metrics.csv")).size() <= 2; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  command.signal(SIGTERM);
-  ASSERT_EQ(command.wait(), 0) << command.err();
+  EndlessRun run(under_sherd_run(2, model.program + Words{"--out", folder.path(), "--save-every", "1000000"}),
+                 folder.path(), 2);
+  run.command.signal(SIGTERM);
+  ASSERT_EQ(run.command.wait(), 0) << run.command.err();
   const auto steps = std::to_string(losses_in(folder.path(), model.counted).size());
-  EXPECT_THAT(command.out(), HasSubstr("stopped by SIGTERM after step " + steps));
+  EXPECT_THAT(run.command.out(), HasSubstr("stopped by SIGTERM after step " + steps));
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "checkpoints" / ("step-" + steps)));
 }
 

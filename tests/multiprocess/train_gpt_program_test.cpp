@@ -8,7 +8,7 @@
 #include <fstream>
 #include <regex>
 
-#include "multiprocess/ranks.h"
+#include "multiprocess/training_run.h"
 
 namespace sherd {
 namespace {
@@ -16,49 +16,24 @@ namespace {
 using testing::Command;
 using ::testing::ContainsRegex;
 using ::testing::Each;
+using testing::EndlessRun;
 using ::testing::HasSubstr;
+using testing::losses_in;
 using testing::Ranks;
 using testing::read_text;
 using testing::run_command;
-using testing::sherd_command;
+using testing::operator+;
 using testing::split_lines;
 using testing::TempFolder;
-using Words = std::vector<std::string>;
+using testing::under_sherd_run;
+using testing::Words;
 
 const std::string kProgram = SHERD_BINARY_DIR "/bin/train_gpt";
-
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 Words small(const std::string& out) {
   return {kProgram, "--layers",      "1", "--width", "16",      "--heads",   "4",   "--length",
           "8",      "--batch",       "4", "--dtype", "float64", "--dropout", "0.1", "--warmup",
           "3",      "--print-every", "1", "--out",   out};
-}
-
-Words under_sherd_run(int ranks, const Words& program) {
-  return sherd_command({"run", "-n", std::to_string(ranks), "--"}) + program;
-}
-
-/// The losses of metrics.csv. Its steps must be 1, 2, 3, ...
-std::vector<double> losses_in(const std::string& out) {
-  const auto lines = split_lines(read_text(out + "/metrics.csv"));
-  std::vector<double> losses;
-  EXPECT_FALSE(lines.empty());
-  if (lines.empty()) return losses;
-  EXPECT_EQ(lines[0], "step,loss,gradient_norm,tokens_per_second");
-  for (size_t i = 1; i < lines.size(); ++i) {
-    long step = 0;
-    double loss = 0, norm = 0, speed = 0;
-    EXPECT_EQ(std::sscanf(lines[i].c_str(), "%ld,%lf,%lf,%lf", &step, &loss, &norm, &speed), 4) << lines[i];
-    EXPECT_GT(norm, 0);
-    EXPECT_EQ(step, static_cast<long>(i));
-    EXPECT_GT(speed, 0);
-    losses.push_back(loss);
-  }
-  return losses;
 }
 
 /// What one process without a launcher has.
@@ -80,16 +55,6 @@ void expect_losses(const std::string& out, size_t steps) {
     EXPECT_NEAR(got[i], expected[i], bound * expected[i]) << "step " << i + 1;
   }
 }
-
-/// Starts a run without an end and waits until it has made `steps` steps.
-class EndlessRun {
- public:
-  EndlessRun(const Words& words, const std::string& out, size_t steps) : command(words + Words{"--steps", "1000000"}) {
-    for (int i = 0; i < 6000 && split_lines(read_text(out + "/metrics.csv")).size() <= steps; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  Command command;
-};
 
 TEST(TrainGptProgramTest, TheSameCommandGoesOnAndTheCurveIsThatOfOneRank) {
   const TempFolder folder;
