@@ -58,6 +58,7 @@ void bind_pictures(py::module_& module) {
       .def("picture",
            [](Report& self, const std::string& title, const at::Tensor& tensor) { self.picture(title, tensor); })
       .def("communication", [](Report& self, const std::vector<CollectiveCall>& calls) { self.communication(calls); })
+      .def("communication", [](Report& self, const std::vector<CommRecord>& records) { self.communication(records); })
       .def("html", &Report::html)
       .def("write", [](const Report& self, const std::string& path) { self.write(path); })
       .def(

@@ -11,6 +11,7 @@ import torch
 
 from . import _C
 from ._arguments import check_tensor
+from ._comm_debug import CommDebugMode
 
 
 class Svg(str):
@@ -165,8 +166,12 @@ class Report:
         self._report.picture(title, tensor if isinstance(tensor, _C.Layout) else check_tensor("Report.picture", tensor))
         return self
 
-    def communication(self, calls: Sequence[_C.CollectiveCall]) -> Report:
-        """Collectives by kind and group, as a `CommRecorder` has them: calls, and bytes received."""
+    def communication(
+        self, sent: CommDebugMode | Sequence[_C.CommRecord] | Sequence[_C.CollectiveCall]
+    ) -> Report:
+        """What was sent, as bars and a table: of a `CommDebugMode` or its records by collective, axis, pass and module,
+        of a `CommRecorder`'s calls by collective and group."""
+        calls: Any = sent.records if isinstance(sent, CommDebugMode) else sent
         self._report.communication(list(calls))
         return self
 

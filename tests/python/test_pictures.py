@@ -85,6 +85,18 @@ class Reports(unittest.TestCase):
             self.assertEqual(errors[0], errors[1])
             self.assertIn("the page cannot be written", errors[0])
 
+    def test_communication_by_axis_and_by_group(self) -> None:
+        def run(rank: int) -> str:
+            mesh = sherd.init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+            x = sherd.zeros(4, 256, device_mesh=mesh, placements=[sherd.Shard(0)])
+            with sherd.CommDebugMode() as debug, sherd.CommRecorder() as recorder:
+                sherd.full_tensor(x)
+            return sherd.Report("x").communication(debug).communication(recorder.calls).html()
+
+        page = sherd.spawn(2, run)[0]
+        self.assertIn("<td>all_gather</td><td>dp</td><td>forward</td>", page)
+        self.assertIn("received, by collective and group", page)
+
     def test_bad_bars_and_rows(self) -> None:
         with self.assertRaisesRegex(ValueError, "more values than the chart has parts"):
             sherd.Report("x").bars("b", ["one"], {"rank 0": [1.0, 2.0]})
