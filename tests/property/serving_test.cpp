@@ -48,9 +48,9 @@ TEST(ServingTest, GreedyDecodingIsThatOfOneDevice) {
       std::vector<Tensor> plain;
       for (const Tensor& each : written) plain.push_back(sherd::full_tensor(each));
       EXPECT_TRUE(torch::stack(plain, 1).equal(expected)) << ranks << " ranks";
-      // Two sums a block, of one position; nothing that grows with the text.
+      // Two sums a block, of one position; nothing that grows with the text, and nothing at all on one rank.
       for (const auto& call : recorder.calls()) EXPECT_EQ(call.name, "all_reduce");
-      EXPECT_EQ(recorder.calls().size(), 32U * 2 * kSize.layers) << recorder.to_string();
+      EXPECT_EQ(recorder.calls().size(), ranks > 1 ? 32U * 2 * kSize.layers : 0U) << recorder.to_string();
       // What was written lies in the cache that was given.
       EXPECT_TRUE(sherd::full_tensor(cache[1].values.narrow(2, 7, 20).abs().sum(-1)).ne(0).all().item<bool>());
     });
