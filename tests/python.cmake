@@ -35,7 +35,7 @@ endif()
 
 execute_process(COMMAND ${Python3_EXECUTABLE} -c "import scikit_build_core" RESULT_VARIABLE no_wheel ERROR_QUIET)
 if(NOT no_wheel AND NOT SHERD_TORCH_BY_HAND)
-  sherd_python_test(test_wheel ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/wheel)
+  sherd_python_test(test_wheel ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/wheel ${CMAKE_CXX_COMPILER})
   set_tests_properties(python_test_wheel PROPERTIES TIMEOUT 3600 RUN_SERIAL TRUE)  # it builds the library again, on all cores
 endif()
 

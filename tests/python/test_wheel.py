@@ -1,6 +1,6 @@
 """`pip install .`: builds the wheel, installs it into an empty folder, and uses what it carries.
 
-    test_wheel.py SOURCE WORK
+    test_wheel.py SOURCE WORK COMPILER
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import zipfile
 import torch
 
 SOURCE, WORK = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+COMPILER = sys.argv[3]
 SITE = WORK / "site"
 
 PROGRAM = """
@@ -40,10 +41,11 @@ def main() -> None:
     WORK.mkdir(parents=True)
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
     # Without isolation only so that nothing is downloaded here; the build itself is what a user's pip runs, but for the
-    # flags: with those of the preset dev, a compiler cache has the objects already.
+    # flags: with those of the preset dev, and the compiler under the same name, a compiler cache has the objects already.
     run(*pip, "wheel", "--no-build-isolation", "--no-deps", "-w", WORK, SOURCE,
         "--config-settings=build-dir=" + str(WORK / "build"),
         "--config-settings=cmake.build-type=RelWithDebInfo",
+        "--config-settings=cmake.define.CMAKE_CXX_COMPILER=" + COMPILER,
         "--config-settings=cmake.define.CMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g1")
     (wheel,) = WORK.glob("sherd-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
