@@ -20,9 +20,10 @@ DebugLog::DebugLog(const CommDebugOptions& o)
       epoch_ns(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
                    .count()) {}
 
-size_t DebugLog::add(CommRecord record, MovingCallPtr call) {
+std::optional<size_t> DebugLog::add(CommRecord record, MovingCallPtr call) {
   const std::lock_guard lock(mutex_);
-  if (end_ns_ < 0) entries_.push_back({std::move(record), std::move(call)});
+  if (ended_) return std::nullopt;
+  entries_.push_back({std::move(record), std::move(call)});
   return entries_.size() - 1;
 }
 
@@ -34,7 +35,7 @@ void DebugLog::finish(size_t record, int64_t now) {
 
 void DebugLog::add(OperatorRecord record) {
   const std::lock_guard lock(mutex_);
-  if (end_ns_ < 0) operators_.push_back(std::move(record));
+  if (!ended_) operators_.push_back(std::move(record));
 }
 
 std::vector<DebugLog::Entry> DebugLog::entries() const {
@@ -57,7 +58,7 @@ std::vector<OperatorRecord> DebugLog::all_operators() const {
 
 void DebugLog::end() {
   const std::lock_guard lock(mutex_);
-  if (end_ns_ < 0) end_ns_ = steady_ns();
+  ended_ = true;
 }
 
 }  // namespace sherd::detail

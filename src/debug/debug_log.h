@@ -38,7 +38,8 @@ using MovingCallPtr = std::shared_ptr<const MovingCall>;
 struct DebugLog {
   explicit DebugLog(const CommDebugOptions& o);
 
-  size_t add(CommRecord record, MovingCallPtr call);
+  /// The number of the record; nothing where the log has ended.
+  std::optional<size_t> add(CommRecord record, MovingCallPtr call);
   void finish(size_t record, int64_t end_ns);
   void add(OperatorRecord record);
 
@@ -61,7 +62,7 @@ struct DebugLog {
   mutable std::mutex mutex_;
   std::vector<Entry> entries_;
   std::vector<OperatorRecord> operators_;
-  int64_t end_ns_ = -1;
+  bool ended_ = false;
 };
 
 }  // namespace sherd::detail

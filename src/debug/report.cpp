@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 
 #include "comm/errors.h"
+#include "debug/write_file.h"
 #include "picture/escape.h"
 #include "picture/page.h"
 #include "sherd/visualize.h"
@@ -106,19 +106,8 @@ std::string Report::html() const {
 }
 
 void Report::write(const std::string& path) const {
-  const std::string page = html();
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  int why = errno;
-  bool is_written = file != nullptr;
-  if (file != nullptr) {
-    is_written = std::fwrite(page.data(), 1, page.size(), file) == page.size();
-    why = errno;
-    if (std::fclose(file) != 0 && is_written) {
-      is_written = false;
-      why = errno;
-    }
-  }
-  if (is_written) return;
+  const int why = detail::write_file(path, html());
+  if (why == 0) return;
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
   detail::throw_value_error(ErrorText("Report::write", "the page cannot be written")

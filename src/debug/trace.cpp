@@ -4,15 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <memory>
 
 #include "comm/errors.h"
 #include "comm/observer.h"
 #include "debug/debug_log.h"
 #include "debug/json_text.h"
+#include "debug/write_file.h"
 #include "sherd/collectives.h"
 #include "sherd/comm_debug.h"
 
@@ -100,15 +98,12 @@ class Unwatched {
   at::DisableRecordFunctionGuard no_operators_;
 };
 
-void write_file(const std::string& path, const std::string& text) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "wb"), &std::fclose);
-  const bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file.get()) == text.size() &&
-                       std::fflush(file.get()) == 0;
-  if (written) return;
-  const int error = errno;
+void write_trace(const std::string& path, const std::string& trace) {
+  const int why = detail::write_file(path, trace);
+  if (why == 0) return;
   detail::throw_value_error(ErrorText("save_trace", "the file cannot be written")
                                 .fact("file", path)
-                                .fact("why", std::strerror(error))
+                                .fact("why", std::strerror(why))
                                 .help("a path in a folder that exists: save_trace(debug, \"trace.json\")"));
 }
 
@@ -134,13 +129,13 @@ void save_trace(const CommDebugMode& debug, const std::string& path, const Devic
   save_trace(debug, path, all_of(mesh));
 }
 
-void save_trace(const CommDebugMode& debug, const std::string& path) { write_file(path, trace_json(debug)); }
+void save_trace(const CommDebugMode& debug, const std::string& path) { write_trace(path, trace_json(debug)); }
 
 void save_trace(const CommDebugMode& debug, const std::string& path, const Group& group) {
   const Unwatched itself;
   const std::string trace = gather_traces(debug, group);
   agree(group, "save_trace", [&] {
-    if (group.rank() == 0) write_file(path, trace);
+    if (group.rank() == 0) write_trace(path, trace);
   });
 }
 

@@ -246,10 +246,10 @@ size_t Tracker::begin(ObservedCall call, Reason why, bool background) {
   }
   const int64_t now = steady_ns();
   const std::lock_guard lock(mutex_);
-  Open open;
+  OpenRecords open;
   for (const auto& log : logs_) {
     record.start_ns = now - log->start_ns;
-    open.records.emplace_back(log, log->add(record, why.call));
+    if (const auto number = log->add(record, why.call)) open.emplace_back(log, *number);
   }
   open_.emplace(next_, std::move(open));
   return next_++;
@@ -260,7 +260,7 @@ void Tracker::end(size_t call) {
   const std::lock_guard lock(mutex_);
   const auto found = open_.find(call);
   if (found == open_.end()) return;
-  for (const auto& [log, record] : found->second.records) log->finish(record, now);
+  for (const auto& [log, record] : found->second) log->finish(record, now);
   open_.erase(found);
 }
 

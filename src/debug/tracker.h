@@ -69,9 +69,7 @@ class Tracker final : public CommObserver, public MoveListener {
     c10::weak_intrusive_ptr<c10::StorageImpl> memory;  // so that its address is not given to another
     SpecPtr spec;                                      // null where it is a plain tensor
   };
-  struct Open {
-    std::vector<std::pair<std::shared_ptr<DebugLog>, size_t>> records;
-  };
+  using OpenRecords = std::vector<std::pair<std::shared_ptr<DebugLog>, size_t>>;
   struct Context {
     std::vector<std::string> parameters;
     std::string scope;
@@ -99,7 +97,7 @@ class Tracker final : public CommObserver, public MoveListener {
 
   std::mutex mutex_;  // for what follows: threads in the background come here
   std::vector<std::shared_ptr<DebugLog>> logs_;
-  std::unordered_map<size_t, Open> open_;
+  std::unordered_map<size_t, OpenRecords> open_;
   size_t next_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "property/train_alike.h"
 #include "sherd/sherd.h"
@@ -230,6 +231,21 @@ TEST(CommDebugTest, AnExceptionEndsIt) {
     full_tensor(x);
     ASSERT_FALSE(debug.records().empty());
     EXPECT_EQ(debug.records().back().operation, "full_tensor") << to_string(debug) << "the operator that threw is over";
+  });
+}
+
+TEST(CommDebugTest, OneThatAnotherThreadStoppedHearsNothingMore) {
+  spawn(2, [](World& world) {
+    CommDebugMode debug;
+    barrier(world.group());
+    std::thread([&] { debug.stop(); }).join();
+    const int64_t duration = debug.records().at(0).duration_ns;
+    barrier(world.group());
+    EXPECT_EQ(debug.counts(), (Counts{{"barrier", 1}}));
+    EXPECT_EQ(debug.records().at(0).duration_ns, duration);
+    const CommDebugMode next;
+    barrier(world.group());
+    EXPECT_EQ(next.counts(), (Counts{{"barrier", 1}}));
   });
 }
 
