@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include "picture/terminal_color.h"
+
 namespace sherd::tools {
 namespace {
 
@@ -51,12 +53,7 @@ std::optional<int> width_of(std::FILE* stream) {
   return std::max(width, kNarrowest);
 }
 
-bool has_color(std::FILE* stream) {
-  const char* none = std::getenv("NO_COLOR");
-  const char* term = std::getenv("TERM");
-  const bool dumb = term != nullptr && std::string_view(term) == "dumb";
-  return is_terminal(stream) && (none == nullptr || *none == '\0') && !dumb;
-}
+bool has_color(std::FILE* stream) { return detail::has_color(stream); }
 
 std::string styled(std::string_view text, Style style, bool color) {
   if (!color || style == Style::plain || text.empty()) return std::string(text);

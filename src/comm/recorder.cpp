@@ -6,25 +6,13 @@
 #include <utility>
 
 #include "comm/group_state.h"
+#include "layout/bytes_text.h"
 #include "sherd/collectives.h"
 
 namespace sherd {
 namespace {
 
 thread_local CommRecorder* this_threads_recorder = nullptr;
-
-// "768 B", "12.0 KiB".
-std::string bytes_text(int64_t bytes) {
-  if (bytes < 1024) return fmt::format("{} B", bytes);
-  auto value = static_cast<double>(bytes);
-  const char* unit = "";
-  for (const char* next : {"KiB", "MiB", "GiB", "TiB"}) {
-    if (value < 1024) break;
-    value /= 1024;
-    unit = next;
-  }
-  return fmt::format("{:.1f} {}", value, unit);
-}
 
 }  // namespace
 
@@ -76,7 +64,8 @@ std::string CommRecorder::to_string() const {
     line->bytes += call.bytes;
   }
   std::string text;
-  for (const Line& line : lines) text += fmt::format("{} x{} {}\n", line.what, line.count, bytes_text(line.bytes));
+  for (const Line& line : lines)
+    text += fmt::format("{} x{} {}\n", line.what, line.count, detail::bytes_text(static_cast<double>(line.bytes)));
   return text;
 }
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <tuple>
 
-#include "picture/chart_frame.h"
+#include "layout/bytes_text.h"
 #include "sherd/report.h"
 
 namespace sherd {

@@ -1,13 +1,11 @@
 #include "sherd/visualize.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
+#include <cstdio>
 #include <variant>
 
 #include "comm/errors.h"
+#include "picture/terminal_color.h"
 #include "sherd/checkpointable.h"
 #include "sherd/dtensor.h"
 #include "sherd/local_shards.h"
@@ -16,13 +14,6 @@
 
 namespace sherd {
 namespace {
-
-bool stdout_has_color() {
-  const char* none = std::getenv("NO_COLOR");
-  const char* term = std::getenv("TERM");
-  const bool is_dumb = term != nullptr && std::string_view(term) == "dumb";
-  return ::isatty(STDOUT_FILENO) != 0 && (none == nullptr || *none == '\0') && !is_dumb;
-}
 
 std::string holder_of(const sharded::ShardMetadata& shard) {
   if (!shard.placement) return "?";
@@ -93,7 +84,7 @@ std::string visualize(const at::Tensor& tensor) { return draw_text(layout_of(ten
 
 std::string visualize_sharding(const at::Tensor& tensor, const VisualizeOptions& options) {
   const Subject subject = subject_of(tensor);
-  const TextOptions look{.color = options.color ? *options.color : stdout_has_color(),
+  const TextOptions look{.color = options.color ? *options.color : detail::has_color(stdout),
                          .max_width = options.max_width,
                          .max_rows = options.max_rows,
                          .legend = options.legend,

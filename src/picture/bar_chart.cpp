@@ -4,6 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "layout/bytes_text.h"
 #include "picture/chart_frame.h"
 #include "picture/escape.h"
 #include "sherd/chart.h"

@@ -47,16 +47,6 @@ std::string chart_frame(std::string_view title, double height, std::string_view 
   return svg + "</svg>\n";
 }
 
-std::string bytes_text(double bytes) {
-  static constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  size_t unit = 0;
-  while (bytes >= 1024 && unit + 1 < kUnits.size()) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
-}
-
 std::string shortened(std::string_view text, double characters) {
   const auto most = static_cast<size_t>(std::max(characters, 8.0));
   if (text.size() <= most) return std::string(text);

@@ -21,8 +21,6 @@ struct LegendKey {
 std::string chart_frame(std::string_view title, double height, std::string_view body,
                         const std::vector<LegendKey>& keys);
 
-/// "1.5 MiB".
-std::string bytes_text(double bytes);
 /// The text, or its two ends with "..." between them.
 std::string shortened(std::string_view text, double characters);
 

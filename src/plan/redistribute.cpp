@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "layout/bytes_text.h"
 #include "plan/along.h"
 #include "plan/placement_lists.h"
 #include "sherd/error.h"
@@ -409,16 +410,7 @@ Redistribution plan_redistribution(const Mesh& mesh, const Dims& shape, int64_t 
   return result;
 }
 
-std::string bytes_text(int64_t bytes) {
-  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit < 4) {
-    value /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
-}
+std::string bytes_text(int64_t bytes) { return detail::bytes_text(static_cast<double>(bytes)); }
 
 std::string to_string(const Step& step, const Mesh& mesh) {
   std::string text = name_of(step.action);
