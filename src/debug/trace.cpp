@@ -21,17 +21,21 @@ using detail::json_text;
 
 enum Lane : int { compute = 0, communication = 1, background = 2 };
 
+// The number that a viewer knows a lane by. Perfetto takes 0 and the number of the process itself, which is the rank,
+// for one thread, the main one, and would draw two lanes as one.
+int lane_id(int rank, int lane) { return 100 * (rank + 1) + lane; }
+
 double microseconds(int64_t ns) { return static_cast<double>(ns) / 1000; }
 
 // "M": what a process or a lane is called, and where it stands.
 std::string naming(const char* what, int rank, int lane, const std::string& name) {
-  return fmt::format(R"({{"ph": "M", "name": "{}", "pid": {}, "tid": {}, "args": {{"name": {}}}}})", what, rank, lane,
-                     json_text(name));
+  return fmt::format(R"({{"ph": "M", "name": "{}", "pid": {}, "tid": {}, "args": {{"name": {}}}}})", what, rank,
+                     lane_id(rank, lane), json_text(name));
 }
 
 std::string ordering(const char* what, int rank, int lane, int place) {
   return fmt::format(R"({{"ph": "M", "name": "{}", "pid": {}, "tid": {}, "args": {{"sort_index": {}}}}})", what, rank,
-                     lane, place);
+                     lane_id(rank, lane), place);
 }
 
 // "X": something with a beginning and a duration.
@@ -39,7 +43,7 @@ std::string event(const std::string& name, const char* category, int rank, Lane 
                   int64_t duration_ns, const std::string& arguments) {
   return fmt::format(
       R"({{"ph": "X", "name": {}, "cat": "{}", "pid": {}, "tid": {}, "ts": {:.3f}, "dur": {:.3f}, "args": {{{}}}}})",
-      json_text(name), category, rank, static_cast<int>(lane), microseconds(start_ns), microseconds(duration_ns),
+      json_text(name), category, rank, lane_id(rank, lane), microseconds(start_ns), microseconds(duration_ns),
       arguments);
 }
 
@@ -48,7 +52,7 @@ std::string events_of(const CommDebugMode& debug, int64_t shift_ns) {
   const int rank = debug.log().rank;
   const std::vector<CommRecord> records = debug.records();
   const bool beside = std::any_of(records.begin(), records.end(), [](const CommRecord& r) { return r.background; });
-  std::vector<std::string> events = {naming("process_name", rank, 0, fmt::format("rank {}", rank)),
+  std::vector<std::string> events = {naming("process_name", rank, 0, "rank"),  // viewers put its number behind it
                                      ordering("process_sort_index", rank, 0, rank),
                                      naming("thread_name", rank, compute, "compute"),
                                      ordering("thread_sort_index", rank, compute, compute),
