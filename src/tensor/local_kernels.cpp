@@ -104,7 +104,26 @@ void fused_sdp_choice(const c10::OperatorHandle& op, const OpPlan&, Stack& stack
   op.callBoxed(stack);
 }
 
+void index_reduce(const c10::OperatorHandle& op, const OpPlan&, Stack& stack) { index_reduce_locally(op, stack); }
+
 }  // namespace
+
+// (self, dim, index, source, reduce, *, include_self): "iter.ninputs() == traits::arity INTERNAL ASSERT FAILED" there.
+void index_reduce_locally(const c10::OperatorHandle& op, Stack& stack) {
+  const size_t base = stack.size() - op.schema().arguments().size();
+  const at::Tensor self = stack[base].toTensor();
+  const bool fails = c10::isReducedFloatingType(self.scalar_type()) && self.dim() > 1 && self.is_cpu() &&
+                     self.numel() == self.size(stack[base + 1].toInt()) && stack[base + 4].toStringView() == "prod";
+  if (!fails) {
+    op.callBoxed(stack);
+    return;
+  }
+  stack[base] = self.to(at::kFloat);
+  stack[base + 3] = stack[base + 3].toTensor().to(at::kFloat);
+  op.callBoxed(stack);
+  const at::Tensor product = stack.back().toTensor();
+  stack.back() = op.schema().is_mutable() ? self.copy_(product) : product.to(self.scalar_type());
+}
 
 LocalKernel local_kernel_for(const OpInfo& info, const OpPlan&, bool masked) {
   const std::string base = rules::base_name(info.name);
@@ -112,6 +131,7 @@ LocalKernel local_kernel_for(const OpInfo& info, const OpPlan&, bool masked) {
   if (base == "aten::view_as_real") return view_as_real;
   if (base == "aten::new_empty_strided") return new_empty_strided;
   if (base == "aten::_fused_sdp_choice") return fused_sdp_choice;
+  if (base == "aten::index_reduce") return index_reduce;
   if (!masked) return nullptr;
   if (base == "aten::embedding") return masked_embedding;
   if (base == "aten::embedding_dense_backward") return masked_embedding_backward;

@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "tensor/edges.h"
+#include "tensor/local_kernels.h"
 #include "tensor/pieces.h"
 #include "tensor/rewrite_tools.h"
 
@@ -78,7 +79,11 @@ bool write_own_rows(const c10::OperatorHandle& op, Stack& stack) {
   local[0] = with_spare_row(part_of(self), *dim);
   local[2] = rows.sub(pieces.mine().begin).masked_fill(is_foreign(rows, pieces.mine()), pieces.mine().size());
   if (source) local[3] = part_of(placed(*source, spec->mesh, has_rows ? others : whole));
-  op.callBoxed(local);
+  if (op.operator_name().name.starts_with("aten::index_reduce")) {
+    index_reduce_locally(op, local);
+  } else {
+    op.callBoxed(local);
+  }
   answer_with(op, stack, self, local[0].toTensor().narrow(*dim, 0, pieces.mine().size()));
   return true;
 }

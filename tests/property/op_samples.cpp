@@ -405,6 +405,11 @@ void add_more_table_rows(std::vector<OpSample>& all) {
   all.push_back({"index_reduce", {ints({4, 5}), index({3}, 4), ints({3, 5}, 3)}, [](const Tensors& t) {
                    return Tensors{t[0].index_reduce(0, t[1], t[2], "amax")};
                  }});
+  // Small products, which 16-bit floats have all digits of; a rank may have one column.
+  all.push_back({"index_reduce_bfloat16", {ints({4, 3}), index({3}, 2), ints({3, 3}, 3)}, [](const Tensors& t) {
+                   const auto factor = [](const at::Tensor& x) { return x.remainder(2).add(2).to(torch::kBFloat16); };
+                   return Tensors{factor(t[0]).index_reduce(0, t[1], factor(t[2]), "prod")};
+                 }});
   all.push_back({"scatter_reduce", {ints({4, 5}), index({4, 3}, 5), ints({4, 3}, 1)}, [](const Tensors& t) {
                    return Tensors{t[0].scatter_reduce(1, t[1], t[2], "amax")};
                  }});
