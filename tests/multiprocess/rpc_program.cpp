@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <string>
 #include <thread>
 
@@ -18,10 +20,15 @@
 
 namespace {
 
-size_t count_threads() {
-  size_t count = 0;
-  for ([[maybe_unused]] const auto& task : std::filesystem::directory_iterator("/proc/self/task")) ++count;
-  return count;
+// By number, but for those of CUDA's driver, which stay until the process ends once anything has asked for a GPU.
+std::map<std::string, std::string> names_of_threads() {
+  std::map<std::string, std::string> names;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (!name.starts_with("cuda")) names[task.path().filename()] = name;
+  }
+  return names;
 }
 
 at::Tensor tensor_of(int rank, int64_t size) { return at::arange(size, at::kFloat) + 1000 * rank; }
@@ -53,7 +60,7 @@ int main(int argc, char** argv) {
   try {
     const sherd::World world = sherd::init();
     sherd::barrier(world.group());
-    const size_t threads = count_threads();
+    const auto threads = names_of_threads();
     sherd::init_rpc(world);
     const Shared shared = share(world);
     const bool is_me = world.rank() == who;
@@ -82,10 +89,11 @@ int main(int argc, char** argv) {
       fetch_for_ever(shared[static_cast<size_t>(who)][0]);
     }
     sherd::shutdown_rpc(world);
-    for (int i = 0; i < 200 && count_threads() != threads; ++i) {
+    for (int i = 0; i < 200 && names_of_threads().size() != threads.size(); ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));  // one that was joined may be listed a moment longer
     }
-    expect(count_threads() == threads, "no thread is left");
+    for (const auto& [id, name] : names_of_threads())
+      expect(threads.count(id) == 1, ("no thread is left: " + name).c_str());
     std::printf("rank %d is done\n", world.rank());
     return mistakes;
   } catch (const c10::Error& error) {

@@ -109,7 +109,7 @@ TEST(ModuleCallTest, LocalOutputsOfStyles) {
     EXPECT_FALSE(is_dtensor(mine));
     expect_close(mine, expected.chunk(2, 2)[static_cast<size_t>(world.rank())], "columns");
     mine.sum().backward();
-    expect_close(linear->weight.grad(), x.sum({0, 1}).expand({4, 6}), "gradient");
+    expect_close(linear->weight.grad(), x.sum(at::IntArrayRef{0, 1}).expand({4, 6}), "gradient");
   });
 }
 
