@@ -93,8 +93,9 @@ Tensor GradientSync::before(size_t index, const Tensor& grad) {
   if (const DTensorMeta* rested = meta_of(old)) {
     if (rested->local.device() != parameter.device()) old = in_memory_of(parameter.device(), old);
   }
-  const CauseScope cause("gradient", [&](Cause& c) { about(c, parameter); });
   const DTensorMeta* meta = meta_of(grad);
+  if (meta != nullptr && meta->spec == spec && !spec->has_partial) return grad;
+  const CauseScope cause("gradient", [&](Cause& c) { about(c, parameter); });
   const Placements now = meta != nullptr ? lifted_placements(meta->spec->placements, meta->spec->mesh, spec->mesh)
                                          : Placements(spec->placements.size(), Replicate());  // equal on all ranks
   return gradient_for(grad, spec, waiting_placements(now, spec->placements, slot.data_axes));
@@ -126,8 +127,10 @@ void GradientSync::start(Bucket& bucket) {
     const Tensor grad = parameter.grad();
     const DTensorMeta* meta = grad.defined() ? meta_of(grad) : nullptr;
     if (meta == nullptr) continue;
-    Placements target = grad_placements_for(meta_of(parameter)->spec->placements);
-    if (meta->spec->placements == target) {
+    const SpecPtr& wanted = meta_of(parameter)->spec;
+    const bool is_there = meta->spec == wanted && !wanted->has_partial;
+    Placements target = is_there ? Placements() : grad_placements_for(wanted->placements);
+    if (is_there || meta->spec->placements == target) {
       settle(slots_[index], grad);
       continue;
     }

@@ -2,7 +2,6 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
-#include <c10/core/AutogradState.h>
 #include <fmt/format.h>
 
 #include "comm/call.h"
@@ -170,8 +169,6 @@ void refuse_mixture(const OpInfo& info, const std::vector<CallTensor>& tensors) 
 
 void run(const c10::OperatorHandle& op, const OpInfo& info, Stack& stack) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  // As for DTensors: a write to a view is replayed through the view itself.
-  c10::AutogradState::get_tls_state().set_view_replay_enabled(true);
   if (run_on_boxed_dtensors(op, info, stack)) return;
   const std::vector<CallTensor> tensors = tensors_of(info, stack);
   for (const CallTensor& tensor : tensors) settle_leaf(tensor.tensor);

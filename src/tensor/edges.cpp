@@ -182,6 +182,8 @@ void hook_leaf(const Tensor& tensor) {
   const c10::StorageImpl* memory = memory_of(tensor);  // to tell it by: never looked into
   tensor.register_hook([spec, memory](const Tensor& grad) {
     if (!grad.defined()) return grad;
+    const DTensorMeta* given = meta_of(grad);
+    if (given != nullptr && given->spec == spec && !spec->has_partial && !spec->boxes) return grad;
     const CauseScope cause("gradient", [&](Cause& c) { c.of = {memory}; });
     if (spec->boxes) return to_boxes_edge(grad, spec);
     return gradient_for(grad, spec, grad_placements_for(spec->placements));

@@ -3,7 +3,9 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StorageImpl.h>
 
+#include <array>
 #include <deque>
+#include <utility>
 
 #include "comm/call.h"
 #include "comm/errors.h"
@@ -61,34 +63,113 @@ c10::DispatchKey autocast_key(c10::Device device) {
   return device.is_cuda() ? c10::DispatchKey::AutocastCUDA : c10::DispatchKey::AutocastCPU;
 }
 
-// An ordinary TensorImpl but for where its memory comes from.
+// Memory for the block that torch hangs on a tensor with a BackendMeta: used again, as that of the tensor is.
+struct ExtraBlock : Pooled<ExtraBlock> {
+  alignas(c10::ExtraMeta) char memory[sizeof(c10::ExtraMeta)];  // NOLINT: only its size counts
+};
+
+// An ordinary TensorImpl but for where its memory comes from and how it gets its sizes.
 class DTensorImpl final : public c10::TensorImpl, public Pooled<DTensorImpl> {
  public:
   using TensorImpl::TensorImpl;
+  ~DTensorImpl() override {
+    if (!extra_meta_) return;
+    c10::ExtraMeta* extra = extra_meta_.release();
+    extra->~ExtraMeta();
+    ExtraBlock::operator delete(extra, sizeof(ExtraBlock));
+  }
+  DTensorImpl(const DTensorImpl&) = delete;
+  DTensorImpl& operator=(const DTensorImpl&) = delete;
+
+  void take_meta(c10::intrusive_ptr<TensorMeta> meta) {
+    extra_meta_.reset(new (ExtraBlock::operator new(sizeof(ExtraBlock))) c10::ExtraMeta());
+    extra_meta_->backend_meta_ = std::move(meta);
+  }
+
+  // Sizes, strides, and what follows from them.
+  void take_form(const DTensorImpl& form) {
+    sizes_and_strides_ = form.sizes_and_strides_;
+    numel_ = form.numel_;
+    is_contiguous_ = form.is_contiguous_;
+    is_channels_last_ = form.is_channels_last_;
+    is_channels_last_contiguous_ = form.is_channels_last_contiguous_;
+    is_channels_last_3d_ = form.is_channels_last_3d_;
+    is_channels_last_3d_contiguous_ = form.is_channels_last_3d_contiguous_;
+    is_non_overlapping_and_dense_ = form.is_non_overlapping_and_dense_;
+  }
 };
+
+// Forms of the specs that a thread made tensors of last: to find out again what follows from sizes and strides takes
+// longer than to copy it.
+struct Forms {
+  struct Form {
+    SpecPtr spec;
+    c10::intrusive_ptr<DTensorImpl> impl;
+  };
+  static constexpr size_t kBits = 8;
+  std::array<Form, size_t{1} << kBits> known;
+
+  Forms() = default;
+  Forms(const Forms&) = delete;
+  Forms& operator=(const Forms&) = delete;
+  ~Forms();
+};
+[[gnu::tls_model("initial-exec")]] thread_local Forms* forms = nullptr;
+
+Forms::~Forms() { forms = nullptr; }
+
+[[gnu::noinline]] const DTensorImpl& make_form(const SpecPtr& spec, size_t slot) {
+  thread_local Forms all;
+  forms = &all;
+  auto impl = c10::make_intrusive<DTensorImpl>(c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                               caffe2::TypeMeta::Make<uint8_t>(), c10::Device(c10::kMeta));
+  impl->set_sizes_and_strides(spec->sizes, spec->strides);
+  all.known[slot] = {spec, std::move(impl)};
+  return *all.known[slot].impl;
+}
+
+const DTensorImpl& form_of(const SpecPtr& spec) {
+  const uint64_t address = reinterpret_cast<uint64_t>(spec.get());
+  const size_t slot = (address * 0x9E3779B97F4A7C15ULL) >> (64 - Forms::kBits);
+  if (forms != nullptr && forms->known[slot].spec == spec) return *forms->known[slot].impl;
+  return make_form(spec, slot);
+}
+
+// All keys of an ordinary tensor of ours; torch would put those of autograd together for each anew.
+c10::DispatchKeySet keys_for(c10::Device device) {
+  return c10::DispatchKeySet(kKey) | c10::DispatchKeySet(dense_key(device)) |
+         c10::DispatchKeySet(autocast_key(device)) |
+         c10::getAutogradRelatedKeySetFromBackend(c10::BackendComponent::PrivateUse2Bit);
+}
+const c10::DispatchKeySet kCpuKeys = keys_for(c10::kCPU);
+const c10::DispatchKeySet kCudaKeys = keys_for(c10::kCUDA);
+
+c10::intrusive_ptr<DTensorImpl> make_impl(caffe2::TypeMeta dtype, c10::Device device, bool is_inference) {
+  c10::DispatchKeySet keys = device.is_cuda() ? kCudaKeys : kCpuKeys;
+  if (is_inference) keys = keys - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+  // The constructor for views takes the keys as they are.
+  return c10::make_intrusive<DTensorImpl>(c10::TensorImpl::VIEW, c10::Storage(storage_for(device)), keys, dtype);
+}
 
 }  // namespace
 
 at::Tensor wrap(SpecPtr spec, at::Tensor local) {
-  // In inference mode a view of an ordinary tensor is an ordinary tensor: as the local one is.
-  std::optional<c10::InferenceMode> ordinary;
-  if (c10::InferenceMode::is_enabled() && !local.is_inference()) ordinary.emplace(false);
-  const Spec& what = *spec;
   // A parameter that rests in the host's memory and is brought to the mesh's device for use is a tensor of that device.
-  const bool rests = what.gathers != 0 && local.is_cpu();
-  const c10::Device device = rests ? what.mesh.device() : local.device();
-  const caffe2::TypeMeta dtype = local.dtype();
-  return wrap_meta(c10::make_intrusive<DTensorMeta>(std::move(spec), std::move(local)), what.sizes, what.strides, dtype,
-                   device);
+  const bool rests = spec->gathers != 0 && local.is_cpu();
+  const c10::Device device = rests ? spec->mesh.device() : local.device();
+  // In inference mode a view of an ordinary tensor is an ordinary tensor: as the local one is.
+  const bool is_inference = local.is_inference() && c10::InferenceMode::is_enabled();
+  auto impl = make_impl(local.dtype(), device, is_inference);
+  impl->take_form(form_of(spec));
+  impl->take_meta(c10::make_intrusive<DTensorMeta>(std::move(spec), std::move(local)));
+  return at::Tensor(std::move(impl));
 }
 
 at::Tensor wrap_meta(c10::intrusive_ptr<TensorMeta> meta, at::IntArrayRef sizes, at::IntArrayRef strides,
                      caffe2::TypeMeta dtype, c10::Device device) {
-  const c10::DispatchKeySet keys =
-      c10::DispatchKeySet(kKey) | c10::DispatchKeySet(dense_key(device)) | c10::DispatchKeySet(autocast_key(device));
-  auto impl = c10::make_intrusive<DTensorImpl>(c10::Storage(storage_for(device)), keys, dtype);
+  auto impl = make_impl(dtype, device, c10::InferenceMode::is_enabled());
   impl->set_sizes_and_strides(sizes, strides);
-  impl->set_backend_meta(std::move(meta));
+  impl->take_meta(std::move(meta));
   return at::Tensor(std::move(impl));
 }
 

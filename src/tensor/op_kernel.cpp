@@ -1,6 +1,5 @@
 #include "tensor/op_kernel.h"
 
-#include <c10/core/AutogradState.h>
 #include <c10/core/GradMode.h>
 
 #include "tensor/boxes_meta.h"
@@ -9,6 +8,7 @@
 #include "tensor/dispatch.h"
 #include "tensor/joint_mesh.h"
 #include "tensor/rewrites.h"
+#include "tensor/view_replay.h"
 
 namespace sherd::detail {
 namespace {
@@ -45,8 +45,6 @@ PlanKey key_of(const OpKernel& kernel, const OpInfo& info, const Stack& stack) {
 }
 
 OpPlan* miss(const c10::OperatorHandle& op, const OpInfo& info, const PlanKey& key, const Stack& stack) {
-  // Autograd must replay a write to a view through the view itself: by geometry alone it would be wrong.
-  c10::AutogradState::get_tls_state().set_view_replay_enabled(true);
   add_kernels_of_new_operators();
   ThreadCache& cache = thread_cache();
   const uint64_t version = rules::rules_version();
@@ -72,6 +70,35 @@ void settle_leaves(const OpInfo& info, const Stack& stack) {
   }
 }
 
+void run(const OpKernel& kernel, const c10::OperatorHandle& op, const OpInfo& what, Stack& stack) {
+  if (what.is_foreach) {
+    if (has_boxes(what, stack)) return boxes_kernel(op, what, stack);
+    execute_foreach(op, what, stack);
+    return;
+  }
+  const PlanKey key = key_of(kernel, what, stack);
+  ThreadCache& cache = thread_cache();
+  OpPlan* plan = cache.find(key);
+  if (plan == nullptr) {
+    if (has_boxes(what, stack)) return boxes_kernel(op, what, stack);
+    if (const auto mesh = meeting_mesh(what, stack)) {
+      settle_leaves(what, stack);
+      bring_to_mesh(what, stack, *mesh);
+      return run(kernel, op, what, stack);
+    }
+    // A call that was planned before was not rewritten then, and is not now.
+    if (what.rewrite != nullptr || what.composite) settle_leaves(what, stack);
+    if (what.rewrite != nullptr) {
+      const Rewriting scope(what);
+      if (what.rewrite(op, stack)) return;
+    }
+    if (what.composite && decompose(op, what, stack)) return;
+    plan = miss(op, what, key, stack);
+  }
+  const UnderWay under_way(cache);
+  execute(op, what, *plan, stack);
+}
+
 }  // namespace
 
 thread_local ThreadCache* thread_cache_pointer = nullptr;
@@ -91,34 +118,10 @@ const OpInfo& OpKernel::info(const c10::OperatorHandle& op) {
   return *known;
 }
 
-void OpKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+void OpKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const OpInfo& what = info(op);
-  if (what.is_foreach) {
-    if (has_boxes(what, *stack)) return boxes_kernel(op, what, *stack);
-    execute_foreach(op, what, *stack);
-    return;
-  }
-  const PlanKey key = key_of(*this, what, *stack);
-  ThreadCache& cache = thread_cache();
-  OpPlan* plan = cache.find(key);
-  if (plan == nullptr) {
-    if (has_boxes(what, *stack)) return boxes_kernel(op, what, *stack);
-    if (const auto mesh = meeting_mesh(what, *stack)) {
-      settle_leaves(what, *stack);
-      bring_to_mesh(what, *stack, *mesh);
-      return (*this)(op, keys, stack);
-    }
-    // A call that was planned before was not rewritten then, and is not now.
-    if (what.rewrite != nullptr || what.composite) settle_leaves(what, *stack);
-    if (what.rewrite != nullptr) {
-      const Rewriting scope(what);
-      if (what.rewrite(op, *stack)) return;
-    }
-    if (what.composite && decompose(op, what, *stack)) return;
-    plan = miss(op, what, key, *stack);
-  }
-  const UnderWay under_way(cache);
-  execute(op, what, *plan, *stack);
+  run(*this, op, what, *stack);
+  if (what.is_view) choose_replay();
 }
 
 BoxesKernel boxes_kernel = nullptr;

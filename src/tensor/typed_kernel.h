@@ -2,6 +2,7 @@
 // The kernel of one operator with the C++ signature that torch gives it. See typed_kernels.h.
 
 #include <ATen/core/boxing/impl/boxing.h>
+#include <ATen/ops/detach_ops.h>
 #include <ATen/ops/view_ops.h>
 #include <c10/core/GradMode.h>
 
@@ -11,11 +12,16 @@
 #include "tensor/call_key.h"
 #include "tensor/dispatch.h"
 #include "tensor/op_kernel.h"
+#include "tensor/view_replay.h"
 
 namespace sherd::detail {
 
-/// The dispatch keys of an ordinary tensor on the CPU.
+/// The dispatch keys of an ordinary tensor on a CPU, and on a GPU.
 extern const uint64_t kPlainCpuKeys;
+extern const uint64_t kPlainCudaKeys;
+/// The keys under which their kernels are registered.
+extern const c10::DispatchKeySet kCpuKernels;
+extern const c10::DispatchKeySet kCudaKernels;
 
 /// Reads the arguments of a call: its key, and whether all its tensors are ready to be used as they are.
 class CallScan {
@@ -27,7 +33,9 @@ class CallScan {
     DTensorMeta* meta = meta_of(impl);
     add_tensor(key, impl, meta);
     const c10::TensorImpl* local = meta == nullptr ? impl : meta->local.unsafeGetTensorImpl();
-    other_keys |= local->key_set().raw_repr() ^ kPlainCpuKeys;
+    const uint64_t keys = local->key_set().raw_repr();
+    all_keys |= keys;
+    shared_keys &= keys;
     if (meta == nullptr) return;
     if (meta->origin) ready = false;
     if (!meta->leaf_is_settled && impl->autograd_meta() != nullptr && c10::GradMode::is_enabled()) hook_leaf(tensor);
@@ -48,9 +56,17 @@ class CallScan {
     add_plain(key, value);
   }
 
+  /// What names the kernel that all local tensors, ordinary ones of one device, call for; else null.
+  const c10::DispatchKeySet* kernel_keys() const {
+    if (all_keys != shared_keys) return nullptr;
+    if (all_keys == kPlainCpuKeys) return &kCpuKernels;
+    return all_keys == kPlainCudaKeys ? &kCudaKernels : nullptr;
+  }
+
   PlanKey key;
   bool ready = true;
-  uint64_t other_keys = 0;  // in which the keys of local tensors differ from those of an ordinary one
+  uint64_t all_keys = 0;  // of the local tensors
+  uint64_t shared_keys = ~uint64_t{0};
 };
 
 /// The local tensors of a list, while the call lasts.
@@ -126,37 +142,37 @@ class TypedOpKernel<Op, Return(First, Rest...)> final : public c10::OperatorKern
           general_, op_, keys, std::forward<First>(first), std::forward<Rest>(rest)...);
     }
     const UnderWay under_way(cache);
-    return run(*plan, scan.other_keys == 0, std::make_index_sequence<sizeof...(Rest)>(), first, rest...);
+    return run(*plan, scan.kernel_keys(), std::make_index_sequence<sizeof...(Rest)>(), first, rest...);
   }
 
  private:
-  // The operator on local tensors. Ordinary ones on the CPU need not ask the dispatcher which kernel is theirs.
+  // The operator on local tensors. Ordinary ones of one device need not ask the dispatcher which kernel is theirs.
   template <class... Locals>
-  static decltype(auto) call_local(bool plain, Locals&&... locals) {
-    return plain ? Op::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), std::forward<Locals>(locals)...)
-                 : Op::call(std::forward<Locals>(locals)...);
+  static decltype(auto) call_local(const c10::DispatchKeySet* kernel, Locals&&... locals) {
+    return kernel != nullptr ? Op::redispatch(*kernel, std::forward<Locals>(locals)...)
+                             : Op::call(std::forward<Locals>(locals)...);
   }
 
   template <size_t... I>
-  Return run(OpPlan& plan, bool plain, std::index_sequence<I...>, First first, Rest... rest) {
-    if constexpr (std::is_same_v<Return, at::Tensor&>) {
+  Return run(OpPlan& plan, [[maybe_unused]] const c10::DispatchKeySet* kernel, std::index_sequence<I...>, First first,
+             Rest... rest) {
+    if constexpr (std::is_same_v<Op, at::_ops::detach>) {
+      // The same local tensor serves both: what autograd knows of a DTensor is in the DTensor.
+      return as_view_of(first, wrap_one(plan, meta_of(first)->local, 0));
+    } else if constexpr (std::is_same_v<Return, at::Tensor&>) {
       at::Tensor& local = local_argument(plan, 0, first);
-      call_local(plain, local, local_argument(plan, I + 1, rest)...);
+      call_local(kernel, local, local_argument(plan, I + 1, rest)...);
       note_write(local, *plan.mesh);
       return first;
     } else if constexpr (std::is_same_v<Return, at::Tensor>) {
-      at::Tensor local = call_local(plain, local_argument(plan, 0, first), local_argument(plan, I + 1, rest)...);
-      const SpecPtr& spec = spec_of(plan, local, 0);
-      at::Tensor result = wrap(spec, std::move(local));
+      at::Tensor local = call_local(kernel, local_argument(plan, 0, first), local_argument(plan, I + 1, rest)...);
+      at::Tensor result = wrap_one(plan, std::move(local), 0);
       if constexpr (std::is_same_v<First, const at::Tensor&>) {
-        if (plan.is_view) {
-          meta_of(result)->is_cut = cuts(first, result);
-          if (spec->gathers != 0) meta_of(result)->gathered = meta_of(first)->gathered;
-        }
+        if (plan.is_view) return as_view_of(first, std::move(result));
       }
       return result;
     } else {
-      const Return locals = call_local(plain, local_argument(plan, 0, first), local_argument(plan, I + 1, rest)...);
+      const Return locals = call_local(kernel, local_argument(plan, 0, first), local_argument(plan, I + 1, rest)...);
       return wrap_all(plan, locals, std::make_index_sequence<std::tuple_size_v<Return>>());
     }
   }
@@ -171,21 +187,24 @@ class TypedOpKernel<Op, Return(First, Rest...)> final : public c10::OperatorKern
     }
   }
 
-  static bool cuts(const at::Tensor& viewed, const at::Tensor& view) {
-    const DTensorMeta* meta = meta_of(viewed);
-    return meta != nullptr && (meta->is_cut || view.numel() < viewed.numel());
+  static at::Tensor as_view_of(const at::Tensor& viewed, at::Tensor view) {
+    const DTensorMeta* from = meta_of(viewed);
+    DTensorMeta* meta = meta_of(view);
+    meta->is_cut = from != nullptr && (from->is_cut || view.numel() < viewed.numel());
+    if (meta->spec->gathers != 0) meta->gathered = from->gathered;
+    choose_replay(from != nullptr && geometry_tells(*from, *meta));
+    return view;
   }
 
   template <size_t... I>
   Return wrap_all(OpPlan& plan, const Return& locals, std::index_sequence<I...>) {
     return Return{wrap_one(plan, std::get<I>(locals), I)...};
   }
-  at::Tensor wrap_one(OpPlan& plan, const at::Tensor& local, size_t i) {
-    return local.defined() ? wrap(spec_of(plan, local, i), local) : local;
-  }
-  const SpecPtr& spec_of(OpPlan& plan, const at::Tensor& local, size_t i) {
+  at::Tensor wrap_one(OpPlan& plan, at::Tensor local, size_t i) {
+    if (!local.defined()) return local;
     const SpecPtr* checked = checked_spec(plan, i, 0);
-    return checked != nullptr ? *checked : find_spec(kernel_->info(op_), plan, local, i, 0);
+    const SpecPtr& spec = checked != nullptr ? *checked : find_spec(kernel_->info(op_), plan, local, i, 0);
+    return wrap(spec, std::move(local));
   }
 
   const c10::OperatorHandle op_;

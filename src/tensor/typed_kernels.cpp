@@ -59,6 +59,13 @@
 namespace sherd::detail {
 
 const uint64_t kPlainCpuKeys = at::empty({0}).key_set().raw_repr();
+// The same for the other backend: there may be no GPU to make one on.
+const uint64_t kPlainCudaKeys = (c10::DispatchKeySet(c10::DispatchKey::CUDA) |
+                                 c10::getAutocastRelatedKeySetFromBackend(c10::BackendComponent::CUDABit) |
+                                 c10::getAutogradRelatedKeySetFromBackend(c10::BackendComponent::CUDABit))
+                                    .raw_repr();
+const c10::DispatchKeySet kCpuKernels(c10::DispatchKey::CPU);
+const c10::DispatchKeySet kCudaKernels(c10::DispatchKey::CUDA);
 
 namespace {
 
