@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -36,11 +37,20 @@ def run_sides(name, options, python_ranks):
     return processes, threads, peers
 
 
-def finish(name, options, rows, missed):
-    """Writes the rows to a file and says which goals were missed."""
+def is_wanted(options, case):
+    """Whether the pattern of --cases takes this case; without one every case is taken."""
+    return options.cases is None or re.search(options.cases, case) is not None
+
+
+def finish(name, options, rows, missed, every_case=()):
+    """Writes the rows to a file and says which goals were missed. Where --cases chose some, the file keeps its other rows, in
+    the order of `every_case`: so a run can be done piece by piece."""
     for line in missed:
         print(f"missed: {line}")
     file = options.build / "bench" / f"{name}.json"
+    if getattr(options, "cases", None) is not None and file.exists():
+        measured = {row["case"]: row for row in [*json.loads(file.read_text()), *rows]}
+        rows = [measured[case] for case in every_case if case in measured]
     file.write_text(json.dumps(rows, indent=1) + "\n")
     say(name, f"wrote {file}")
     if options.check and missed:

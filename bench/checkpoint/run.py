@@ -1,6 +1,7 @@
 """`./dev bench checkpoint`: checkpoints of sherd beside torch.distributed.checkpoint, on the same tensors, in one run.
 
-    run.py BUILD [--ranks 4] [--runs 3] [--memory /dev/shm] [--disk BUILD/bench] [--seconds-to-plan 20] [--quick] [--check]
+    run.py BUILD [--ranks 4] [--runs 3] [--memory /dev/shm] [--disk BUILD/bench] [--seconds-to-plan 20]
+           [--cases PATTERN] [--quick] [--check]
 
 Prints a table and writes BUILD/bench/checkpoint.json, a list of {"case", "sherd_s", "python_s", "ratio", "limit_s"}. `ratio` is
 python_s / sherd_s: 3 means that sherd takes a third of the time. `limit_s` is a plain write (with sync) or read of as many bytes
@@ -8,10 +9,12 @@ by as many processes, in the best of three sizes of calls; for save_async one me
 "limit_cpu_s" are what the processors worked for it, all ranks together, which others on the machine hardly change. Each is the best of the runs, in which
 the sides take turns. Cases named "memory" write to a file system in memory, those named "disk" to a disk, and as root load from
 there with cold caches. The row "save_peak_extra_mib" has "sherd_mib", "python_mib" and "limit_mib" instead. Both sides:
-processes with one thread each; C++ over shared memory; Python over Gloo. --quick: small tensors, to see that it works.
+processes with one thread each; C++ over shared memory; Python over Gloo. --cases measures the rows whose names match and leaves the
+others in the file, so that a run can be done piece by piece. --quick: small tensors, to see that it works.
 """
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -22,7 +25,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from ranks import best, finish, rows_of, say, size_text  # noqa: E402  (stands beside the folders of the benchmarks)
+from ranks import best, finish, is_wanted, rows_of, say, size_text  # noqa: E402  (stands beside the folders of the benchmarks)
 
 # The name of a case, what it is beside, the least ratio to torch's time, the most times the limit.
 CASES = {
@@ -37,39 +40,55 @@ CASES = {
     "async, to the end": ("the rest of save_async {size}", "write", None, None),
 }
 MOST_EXTRA_MIB = 64
+PLACES = ("memory", "disk")
 PLAN_RANKS = (64, 512, 4096)
 PLAN_TENSORS = 1000
 PLAN_SECONDS = 2  # on 4,096 ranks
 TIMES = ("seconds", "cpu_seconds")
-BOTH_SIDES = ("save", "load", "reshard", "save_small", "load_small", "async")
+# What the programs are told to do for a case, in this order.
+STEPS = ("save", "load", "reshard", "save_small", "load_small", "async")
+STEPS_OF = {
+    "save": {"save"},
+    "load": {"save", "load"},
+    "reshard": {"save", "reshard"},
+    "elsewhere": {"save"},
+    "save_small": {"save_small"},
+    "load_small": {"save_small", "load_small"},
+    "async first": {"async"},
+    "async": {"async"},
+    "async, to the end": {"async"},
+}
 
 
-def measured(options, place, folder):
-    """What each side took, its best, by case."""
+def measured(options, place, folder, wanted):
+    """What each side took for the wanted cases, its best, by case."""
     cold = ["--cold"] if place == "disk" and os.geteuid() == 0 else []
     settings = ["--folder", folder, "--tensors", options.tensors, "--side", options.side, "--small", options.small, *cold]
     sides = {
         "sherd": [options.build / "bench" / "bench_checkpoint"],
         "Python": [sys.executable, HERE / "python_ranks.py"],
     }
+    steps = [step for step in STEPS if any(step in STEPS_OF[case] for case in wanted)]
+    limits = sorted({CASES[case][1] for case in wanted} - {None}, key=("write", "read", "copy").index)
     tables = {side: [] for side in sides}
     for run in range(options.runs):
         say("checkpoint", f"{place}, run {run + 1} of {options.runs}: sherd, Python")
         for side, program in sides.items():
             launch = [options.build / "bin" / "sherd", "run", "-n"]
-            limits = ["write", "read", "copy"] if side == "sherd" else []
-            tables[side].append(rows_of([*launch, options.ranks, "--", *program, *settings, *limits, *BOTH_SIDES]))
+            asked = [*(limits if side == "sherd" else []), *steps]
             # The small ones first: where caches are dropped, the first load of a process reads the library's code, too.
-            elsewhere = rows_of([*launch, 2, "--", *program, *settings, "load_small", "load"])
-            tables[side].append([{**row, "case": "elsewhere"} for row in elsewhere if row["case"] == "load"])
+            elsewhere = ["save_small", "load_small", "load"] if "elsewhere" in wanted else []
+            tables[side].append(rows_of([*launch, options.ranks, "--", *program, *settings, *asked]))
+            if elsewhere:
+                rows = rows_of([*launch, 2, "--", *program, *settings, *elsewhere])
+                tables[side].append([{**row, "case": "elsewhere"} for row in rows if row["case"] == "load"])
             for name in ("large", "small"):
-                shutil.rmtree(pathlib.Path(folder) / name)
+                shutil.rmtree(pathlib.Path(folder) / name, ignore_errors=True)
     found = {}
     for side, rows in tables.items():
         times = [[row for row in table if "seconds" in row] for table in rows]
         found[side] = {key[0]: row for key, row in best(times, ("case",), TIMES).items()}
-        sizes = [[row for row in table if "mib" in row] for table in rows]
-        found[side]["memory"] = max(row["mib"] for table in sizes for row in table)
+        found[side]["memory"] = max((row["mib"] for table in rows for row in table if "mib" in row), default=None)
     return found
 
 
@@ -97,17 +116,37 @@ def row_of(case, ours, theirs, limits):
     }
 
 
-def rows_at(options, place, found):
+def memory_name(place):
+    return f"save_peak_extra_mib, {place}"
+
+
+def plan_name(ranks):
+    return f"plan {PLAN_TENSORS} tensors on {ranks} ranks"
+
+
+def every_case(options):
+    """The names of all rows, in their order."""
+    at_places = [[*(name_of(options, text, place) for text, *_ in CASES.values()), memory_name(place)] for place in PLACES]
+    return [*itertools.chain(*at_places), *map(plan_name, options.plan_ranks)]
+
+
+def rows_at(options, place, parent):
+    """The wanted rows of a place. The memory that a save takes is measured with the save."""
+    wanted = {case for case, (text, *_) in CASES.items() if is_wanted(options, name_of(options, text, place))}
+    if is_wanted(options, memory_name(place)):
+        wanted.add("save")
+    if not wanted:
+        return
+    with tempfile.TemporaryDirectory(dir=parent, prefix="sherd-bench-") as folder:
+        found = measured(options, place, folder, wanted)
     ours, theirs = found["sherd"], found["Python"]
+    memory = {f"{side}_mib": round(found[name].pop("memory") or 0, 1) for side, name in (("sherd", "sherd"), ("python", "Python"))}
     for case, (text, kind, _, _) in CASES.items():
-        limits = [limit_of(kind, ours, time) for time in TIMES]
-        yield row_of(name_of(options, text, place), ours[case], theirs[case], limits)
-    yield {
-        "case": f"save_peak_extra_mib, {place}",
-        "sherd_mib": round(ours.pop("memory"), 1),
-        "python_mib": round(theirs.pop("memory"), 1),
-        "limit_mib": MOST_EXTRA_MIB,
-    }
+        if case in wanted:
+            limits = [limit_of(kind, ours, time) for time in TIMES]
+            yield row_of(name_of(options, text, place), ours[case], theirs[case], limits)
+    if "save" in wanted:
+        yield {"case": memory_name(place), **memory, "limit_mib": MOST_EXTRA_MIB}
 
 
 def plan_rows(options):
@@ -115,13 +154,15 @@ def plan_rows(options):
     program = options.build / "bench" / "bench_checkpoint"
     in_time = True
     for ranks in options.plan_ranks:
+        if not is_wanted(options, plan_name(ranks)):
+            continue
         say("checkpoint", f"planning for {ranks} ranks")
         runs = [rows_of([program, "--plan", ranks, "--tensors", PLAN_TENSORS]) for _ in range(options.runs)]
         (ours,) = best(runs, ("case",), TIMES).values()
         python = python_plan(ranks, options.seconds_to_plan) if in_time else None
         in_time = python is not None
         limit = PLAN_SECONDS if ranks == 4096 else None
-        yield row_of(f"plan {PLAN_TENSORS} tensors on {ranks} ranks", ours, python, [limit, None])
+        yield row_of(plan_name(ranks), ours, python, [limit, None])
 
 
 def python_plan(ranks, seconds):
@@ -136,7 +177,7 @@ def python_plan(ranks, seconds):
 
 
 def misses(options, rows):
-    goals = {name_of(options, text, place): goal for text, _, *goal in CASES.values() for place in ("memory", "disk")}
+    goals = {name_of(options, text, place): goal for text, _, *goal in CASES.values() for place in PLACES}
     for row in rows:
         least, most = goals.get(row["case"], (None, None))
         if least and row["ratio"] < least:
@@ -173,6 +214,7 @@ def options_of():
     parser.add_argument("--memory", default="/dev/shm", help="a folder in memory")
     parser.add_argument("--disk", help="a folder on a disk")
     parser.add_argument("--seconds-to-plan", type=float, default=20, help="more of torch's planning is not waited for")
+    parser.add_argument("--cases", metavar="PATTERN", help="only cases whose names match; the others' rows stay in the file")
     parser.add_argument("--quick", action="store_true", help="small tensors and one run: to see that it works")
     parser.add_argument("--check", action="store_true", help="exit code 1 where a goal is missed")
     options = parser.parse_args()
@@ -187,15 +229,14 @@ def main():
     options = options_of()
     print(f"{'milliseconds':<46}" + "".join(f"{name.removesuffix('_s'):>12}" for name in COLUMNS))
     rows = []
-    for place, parent in (("memory", options.memory), ("disk", options.disk)):
-        with tempfile.TemporaryDirectory(dir=parent, prefix="sherd-bench-") as folder:
-            found = list(rows_at(options, place, measured(options, place, folder)))
+    for place, parent in zip(PLACES, (options.memory, options.disk)):
+        found = list(rows_at(options, place, parent))
         print_rows(found)
         rows += found
     for row in plan_rows(options):
         print_rows([row])
         rows.append(row)
-    finish("checkpoint", options, rows, [] if options.quick else list(misses(options, rows)))
+    finish("checkpoint", options, rows, [] if options.quick else list(misses(options, rows)), every_case(options))
 
 
 if __name__ == "__main__":
