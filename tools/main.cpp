@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "interrupt.h"
+#include "roomy_heap.h"
 #include "sherd/damage.h"
 #include "sherd/error.h"
 #include "verb.h"
@@ -118,6 +119,7 @@ void print_json(const Json& json) {
 
 int main(int argc, char** argv) {
   using namespace sherd::tools;
+  make_heap_roomy();
   const std::string verb = argc > 1 && argv[1][0] != '-' ? argv[1] : "sherd";
   // Texts of the library's depths begin with what failed there: here it is the verb that failed.
   const auto text_of = [&](const std::exception& error) {

@@ -684,8 +684,9 @@ void PickleMachine::check_depth() const {
       path.back().height = std::max(path.back().height, 1 + height);
     }
   };
-  const auto child = [&](const Visit& visit) -> const Node* {
+  const auto child = [&](Visit& visit) -> const Node* {
     const auto& container = graph_.containers_[visit.index];
+    while (visit.next < container.count && !container.items[visit.next].is_container()) ++visit.next;
     if (visit.next < container.count) return &container.items[visit.next];
     const auto extra = graph_.extras_.find(visit.index);
     if (extra == graph_.extras_.end()) return nullptr;

@@ -14,7 +14,7 @@ namespace {
 using format::kBlock;
 
 // Read at once, so that the bytes are summed up while they are in the processor's cache.
-constexpr int64_t kPiece = int64_t{256} << 10;
+constexpr int64_t kPiece = int64_t{1} << 20;
 // For one thread at a time.
 constexpr int64_t kTask = int64_t{16} << 20;
 constexpr int64_t kMostDecoded = int64_t{64} << 30;

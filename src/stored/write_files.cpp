@@ -1,4 +1,4 @@
-// A file is cut into stretches of 8 MiB. A thread takes the next stretch, puts it together from the pieces that reach
+// A file is cut into stretches of 1 MiB. A thread takes the next stretch, puts it together from the pieces that reach
 // into it, and writes it. Text with CRCs waits for the elements before it: they are in this stretch or in earlier ones,
 // which other threads have in hand.
 
@@ -28,7 +28,8 @@ namespace {
 
 using format::kBlock;
 
-constexpr int64_t kStretch = 8 * kBlock;
+// What fits into a core's cache, so that the copy into the file finds there what was just read.
+constexpr int64_t kStretch = kBlock;
 constexpr size_t kMostThreads = 8;
 constexpr int64_t kMemory = int64_t{200} << 20;
 
@@ -269,7 +270,7 @@ class Copier {
 size_t threads_for(int64_t bytes_to_open) {
   const size_t cores = std::max<size_t>(std::thread::hardware_concurrency(), 1);
   // Each has a stretch, and at most 16 MiB for reading what does not lie as it is wanted.
-  const auto fitting = static_cast<size_t>(kMemory / (3 * kStretch + bytes_to_open));
+  const auto fitting = static_cast<size_t>(kMemory / (24 * kBlock + bytes_to_open));
   return std::min(cores, std::clamp<size_t>(fitting, 1, kMostThreads));
 }
 
