@@ -26,7 +26,9 @@ constexpr const char* kExamples =
 constexpr const char* kNotes =
     "Looks at the folders step-<number>. What a kept one stands on (an incremental save) stays, too. The newest stays "
     "in\n"
-    "any case. Drafts that no save has written to for an hour are removed.\n";
+    "any case. Drafts that no save has written to for an hour are removed, and folders <file>.parts, which ranks "
+    "write\n"
+    "before they become one file.\n";
 
 // What a folder's checkpoints stand on must be known before any of them goes.
 void check_manifests(const Verb& verb, const Storage& storage, const std::string& folder) {
@@ -47,10 +49,10 @@ void check_manifests(const Verb& verb, const Storage& storage, const std::string
   }
 }
 
-bool is_stale(const DraftName& draft, bool local, double minutes) {
+bool is_stale(const std::string& path, bool local, double minutes) {
   if (minutes <= 0) return true;
   if (!local) return false;
-  const auto when = last_written(draft.folder + ".tmp-" + draft.id);
+  const auto when = last_written(path);
   return when && std::chrono::system_clock::now() - *when > std::chrono::duration<double, std::ratio<60>>(minutes);
 }
 
@@ -87,8 +89,11 @@ int gc(const Verb& verb, const Arguments& arguments) {
   const bool local = path.find("://") == std::string::npos;
   const auto there = stored::steps_in(*folder.storage, folder.path);
   std::vector<DraftName> drafts = folder.storage->drafts_in(folder.path);
-  std::erase_if(drafts, [&](const DraftName& draft) { return !is_stale(draft, local, stale); });
-  if (there.empty() && drafts.empty()) {
+  std::erase_if(drafts,
+                [&](const DraftName& draft) { return !is_stale(draft.folder + ".tmp-" + draft.id, local, stale); });
+  std::vector<std::string> parts = stored::parts_in(*folder.storage, folder.path);
+  std::erase_if(parts, [&](const std::string& one) { return !is_stale(one, local, stale); });
+  if (there.empty() && drafts.empty() && parts.empty()) {
     throw std::invalid_argument(ErrorText(verb.name, "no checkpoints of a run lie in this directory")
                                     .fact("directory", path)
                                     .fact("looked for", "step-<number>")
@@ -116,6 +121,12 @@ int gc(const Verb& verb, const Arguments& arguments) {
       if (!dry_run) folder.storage->draft(draft.folder, draft.id)->discard();
       draft_names.push_back(draft.folder + ".tmp-" + draft.id);
       if (!as_json) fmt::print("{} {}.tmp-{}, a draft\n", word, draft.folder, draft.id);
+    }
+    for (const std::string& one : parts) {
+      throw_if_interrupted();
+      if (!dry_run) stored::remove_checkpoint(*folder.storage, one);
+      draft_names.push_back(one);
+      if (!as_json) fmt::print("{} {}, parts of a file\n", word, one);
     }
   }
   if (as_json) {

@@ -8,8 +8,7 @@
 
 namespace sherd::detail {
 
-/// The paths of dicts whose keys are the ints 0, 1, 2 ..., outer ones first. Not into Statefuls, whose state is asked
-/// for once alone.
+/// The paths of dicts whose keys are the ints 0, 1, 2 ..., outer ones first. Of a state whose Statefuls were asked.
 std::vector<std::vector<format::PathPart>> counted_dicts(const StateDict& state);
 
 /// Makes dicts of the lists at these paths.

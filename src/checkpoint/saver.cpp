@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "checkpoint/asked_state.h"
 #include "checkpoint/counted_dicts.h"
 #include "checkpoint/dtypes.h"
 #include "checkpoint/objects.h"
@@ -19,6 +20,7 @@
 #include "stored/copy_elements.h"
 #include "stored/dcp_checkpoint.h"
 #include "stored/file_stream.h"
+#include "stored/retention.h"
 #include "stored/safetensors_checkpoint.h"
 
 namespace sherd::detail {
@@ -54,7 +56,7 @@ Saver::Saver(const Group& group, std::string path, SaveOptions options)
       target_(without_trailing_slashes(std::move(path))),
       options_(std::move(options)),
       format_(format_for(target_, options_.format)),
-      path_(is_one_file() ? target_ + ".parts" : target_),
+      path_(is_one_file() ? stored::parts_of(target_) : target_),
       storage_(options_.storage ? options_.storage : disk_storage()) {}
 
 // Ranks cannot write into one file together: they write a folder first.
@@ -91,6 +93,8 @@ std::string Saver::open_draft() {
   for (const std::string& path : {path_, target_}) {
     for (const std::string& stale : storage_->drafts(path)) storage_->draft(path, stale)->discard();
   }
+  // What a save to one file left behind that was stopped between its two steps.
+  if (is_one_file() && !storage_->list(path_).empty()) storage_->remove(path_);
   const std::string id = stored::new_checkpoint_id();
   draft_ = storage_->draft(path_, id);
   return id;
@@ -98,12 +102,14 @@ std::string Saver::open_draft() {
 
 void Saver::plan(const StateDict& state, const std::function<void()>& check) {
   std::vector<SavedLeaf> leaves;
+  std::optional<StateDict> asked;
   try {
     Agreement agreement = agree_on_state(
         kOperation, group_,
         [&] {
           if (check) check();
-          return leaves_of(kOperation, state);
+          asked = asked_state(state);
+          return leaves_of(kOperation, asked ? *asked : state);
         },
         [&] { return group_.rank() == 0 ? open_draft() : std::string(); }, leaves);
     id_ = agreement.words.front();
@@ -113,7 +119,7 @@ void Saver::plan(const StateDict& state, const std::function<void()>& check) {
       if (!draft_) draft_ = storage_->draft(path_, id_);
       if (!options_.base.empty()) base_ = std::make_unique<stored::BaseBlocks>(*storage_, options_.base, path_);
       collect(leaves);
-      dicts_ = counted_dicts(state);
+      dicts_ = counted_dicts(asked ? *asked : state);
       return std::string();
     });
   } catch (...) {

@@ -7,13 +7,17 @@
 #include <set>
 
 #include "format/manifest.h"
+#include "format/safetensors.h"
+#include "sherd/checkpoint_format.h"
 #include "stored/base_blocks.h"
+#include "stored/dcp_checkpoint.h"
 #include "stored/read_file.h"
 
 namespace sherd::stored {
 namespace {
 
 constexpr std::string_view kStep = "step-";
+constexpr std::string_view kParts = ".parts";
 
 }  // namespace
 
@@ -68,9 +72,28 @@ std::vector<int64_t> steps_to_remove(const Storage& storage, const std::string& 
   return removed;
 }
 
+std::string parts_of(const std::string& file) { return fmt::format("{}{}", file, kParts); }
+
+std::vector<std::string> parts_in(const Storage& storage, const std::string& folder) {
+  std::vector<std::string> parts;
+  for (const std::string& name : storage.list(folder)) {
+    if (!name.ends_with(kParts)) continue;
+    const std::string file = name.substr(0, name.size() - kParts.size());
+    const std::string path = storage.join(folder, name);
+    // Only what a save would have made: others may have folders of this ending, too.
+    if (format_for(file, CheckpointFormat::automatic) == CheckpointFormat::dcp) continue;
+    if (DcpCheckpoint::is_in(storage.list(path))) parts.push_back(path);
+  }
+  return parts;
+}
+
 void remove_checkpoint(Storage& storage, const std::string& path) {
   // What is removed file by file is no checkpoint any more from the first one on.
-  if (!storage.replaces_whole_folders()) storage.remove(storage.join(path, ".metadata"));
+  if (!storage.replaces_whole_folders()) {
+    for (const char* name : {".metadata", format::kManifestName, format::kSafetensorsIndex}) {
+      storage.remove(storage.join(path, name));
+    }
+  }
   storage.remove(path);
 }
 

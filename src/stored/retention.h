@@ -27,6 +27,11 @@ struct Retention {
 /// The steps of a folder that go: neither kept, nor built on by one that is.
 std::vector<int64_t> steps_to_remove(const Storage& storage, const std::string& folder, const Retention& retention);
 
+/// The folder that ranks write together before it becomes the one file that was asked for.
+std::string parts_of(const std::string& file);
+/// Such folders in a folder, by their paths: of saves under way, or left behind by one that was stopped.
+std::vector<std::string> parts_in(const Storage& storage, const std::string& folder);
+
 /// So that a crash in the middle leaves no half of a checkpoint that could be taken for one.
 void remove_checkpoint(Storage& storage, const std::string& path);
 

@@ -230,6 +230,20 @@ class BadInputTest(unittest.TestCase):
         )
         self.assertEqual(sorted(os.listdir(run_folder)), ["best", "step-300"])
 
+    def test_gc_removes_parts_of_files_that_no_save_will_finish(self) -> None:
+        run_folder = self.folder / "parts"
+        run_folder.mkdir(exist_ok=True)
+        for name in ("step-1", "gpt.pt.parts", "best.safetensors.parts", "spare.parts"):
+            copied("torch-1", f"bad/parts/{name}")
+        (run_folder / "notes.pt.parts").mkdir()
+        os.utime(run_folder / "gpt.pt.parts", (1, 1))
+        for file in (run_folder / "gpt.pt.parts").iterdir():
+            os.utime(file, (1, 1))
+        self.assertEqual(checkpoints.json_of("gc", run_folder, "--keep-last", 1, "--dry-run")["removed_drafts"], [f"{run_folder}/gpt.pt.parts"])
+        text = run("gc", run_folder, "--keep-last", 1, "--stale", 0, code=0).stdout
+        self.assertEqual(text, f"removed {run_folder}/best.safetensors.parts, parts of a file\nremoved {run_folder}/gpt.pt.parts, parts of a file\nkept 1 of 1\n")
+        self.assertEqual(sorted(os.listdir(run_folder)), ["notes.pt.parts", "spare.parts", "step-1"])
+
     @unittest.skipUnless(checkpoints.has_package(), "needs the Python package to save on a base")
     def test_gc_keeps_bases(self) -> None:
         copied("run", "bad/based")
