@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -43,14 +44,20 @@ class ShardingPlanner {
   virtual ShardingPlan build_plan(torch::nn::Module& module) = 0;
 };
 
+/// Ranks that check a module before they communicate, as a Sharder may: `say` runs on every rank of the group. A rank
+/// where it threw throws that, and the others c10::ValueError naming that rank and what it says; the lines that it
+/// returns must be the same everywhere, or all throw c10::ValueError naming two ranks. A rank outside the group checks
+/// for itself.
+void agree(const GroupOptions& options, std::string_view operation, const std::function<std::string()>& say);
+
 /// Makes a parameter of the module itself ("weight") a ShardedTensor, in place: every handle to it sees the change. The
 /// data is that of the rank at place `src` of the group. Every rank of the group calls it. Throws c10::ValueError where
-/// there is no such parameter.
+/// there is no such parameter, here or on another rank.
 void shard_parameter(torch::nn::Module& module, const std::string& name, const ShardingSpec& spec, int64_t src = 0,
                      const GroupOptions& options = {});
 
-/// Carries out a plan. Throws before anything changes: c10::ValueError for a name that the module does not have,
-/// c10::Error for a parameter inside a module that has a Sharder.
+/// Carries out a plan. Throws before anything changes, on every rank: c10::ValueError for a name that the module does
+/// not have and for ranks with different plans, c10::Error for a parameter inside a module that has a Sharder.
 void shard_module(torch::nn::Module& module, const ShardingPlan& plan, int64_t src = 0,
                   const GroupOptions& options = {});
 template <class Impl>

@@ -9,6 +9,7 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 
 #include "bindings.h"
+#include "sherd/sharded_modules.h"
 #include "sherd/sharded_tensor.h"
 
 namespace sherd::python {
@@ -102,6 +103,22 @@ void bind_making(py::module_& module) {
         return sharded::shard_tensor(tensor, spec, src, options);
       },
       ReleaseGil());
+  module.def("agree", [](const GroupOptions& options, const std::string& operation, const py::function& say) {
+    std::optional<py::error_already_set> mine;
+    try {
+      sharded::agree(options, operation, [&] {
+        try {
+          return say().cast<std::string>();
+        } catch (const py::error_already_set& error) {
+          mine.emplace(error);
+          throw std::runtime_error(message_of(error));
+        }
+      });
+    } catch (const std::exception&) {
+      if (mine) throw *mine;
+      throw;
+    }
+  });
 }
 
 void bind_reading(py::module_& module) {

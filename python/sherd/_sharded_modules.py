@@ -42,28 +42,78 @@ class ShardingPlanner:
         raise NotImplementedError
 
 
-def shard_parameter(
-    module: torch.nn.Module, param_name: str, sharding_spec: ShardingSpec, src_rank: int = 0, **options: Any
-) -> None:
-    """Makes a parameter of the module itself a ShardedTensor, in place: optimizers that have it see the change."""
-    operation = "shard_parameter"
-    if not hasattr(module, param_name):
+def _parameter_of(operation: str, module: torch.nn.Module, name: str) -> torch.Tensor:
+    if not hasattr(module, name):
         raise AttributeError(
             error_text(operation, "the module has no such parameter", "a name of module.named_parameters()",
-                       name=param_name, module=type(module).__name__)
+                       name=name, module=type(module).__name__)
         )
-    parameter = getattr(module, param_name)
+    parameter = getattr(module, name)
     if not isinstance(parameter, torch.Tensor):
         raise ValueError(
             error_text(operation, "this is no parameter", "a name of module.named_parameters()",
-                       name=param_name, given=type(parameter).__name__)
+                       name=name, given=type(parameter).__name__)
         )
-    spec = checked_spec(operation, sharding_spec)
-    parameter.data = _C.sharded.shard_tensor(parameter.detach(), spec, src_rank, group_options(operation, **options))
+    return parameter
+
+
+def _shard_in_place(
+    parameter: torch.Tensor, spec: _C.sharded.ShardingSpec, src_rank: int, options: _C.sharded.GroupOptions
+) -> None:
+    parameter.data = _C.sharded.shard_tensor(parameter.detach(), spec, src_rank, options)
+
+
+def shard_parameter(
+    module: torch.nn.Module, param_name: str, sharding_spec: ShardingSpec, src_rank: int = 0, **options: Any
+) -> None:
+    """Makes a parameter of the module itself a ShardedTensor, in place: optimizers that have it see the change.
+
+    Every rank of the group calls it; what is wrong on one of them is an error on all.
+    """
+    operation = "shard_parameter"
+    group = group_options(operation, **options)
+    found: list[tuple[torch.Tensor, _C.sharded.ShardingSpec]] = []
+
+    def check() -> str:
+        found.append((_parameter_of(operation, module, param_name), checked_spec(operation, sharding_spec)))
+        return ""  # shard_tensor compares the rest
+
+    _C.sharded.agree(group, operation, check)
+    _shard_in_place(*found[0], src_rank, group)
+
+
+def _check_plan(module: torch.nn.Module, plan: ShardingPlan) -> str:
+    """Raises what is wrong with the plan; gives it as all ranks must have it, an entry per line."""
+    operation = "shard_module"
+    sharders = [name for name, entry in plan.plan.items() if isinstance(entry, Sharder)]
+    lines = []
+    for name, entry in plan.plan.items():
+        path, _, last = name.rpartition(".")
+        owner = module.get_submodule(path)
+        if isinstance(entry, Sharder):
+            if not last:
+                raise KeyError(error_text(operation, "a Sharder needs the name of a child module", '{"tower": sharder}'))
+            owner.get_submodule(last)
+            lines.append(f"{name}: a Sharder")
+            continue
+        lines.append(f"{name}: {checked_spec(operation, entry)}")
+        for path in sharders:
+            if name.startswith(path + "."):
+                raise RuntimeError(
+                    error_text(operation, "a parameter stands inside a module that has a Sharder",
+                               "leave the parameter to the Sharder", parameter=name, module=path)
+                )
+        _parameter_of(operation, owner, last)
+    for name, spec in plan.output_plan.items():
+        module.get_submodule(name)
+        checked_spec(operation, spec)
+    for name in plan.return_local_tensor:
+        module.get_submodule(name)
+    return "\n".join(lines)
 
 
 def shard_module(module: torch.nn.Module, plan: ShardingPlan, src_rank: int = 0, **options: Any) -> None:
-    """Carries out a plan.
+    """Carries out a plan. What is wrong with it on one rank is an error on all, before anything changes.
 
     >>> import torch, sherd
     >>> from sherd.sharded import ChunkShardingSpec, ShardingPlan, is_sharded_tensor, shard_module
@@ -75,26 +125,15 @@ def shard_module(module: torch.nn.Module, plan: ShardingPlan, src_rank: int = 0,
     [True, True]
     """
     operation = "shard_module"
-    sharders = {name: entry for name, entry in plan.plan.items() if isinstance(entry, Sharder)}
-    for name, entry in plan.plan.items():
-        if name in sharders:
-            continue
-        checked_spec(operation, entry)
-        for path in sharders:
-            if name.startswith(path + "."):
-                raise RuntimeError(
-                    error_text(operation, "a parameter stands inside a module that has a Sharder",
-                               "leave the parameter to the Sharder", parameter=name, module=path)
-                )
+    group = group_options(operation, **options)
+    _C.sharded.agree(group, operation, lambda: _check_plan(module, plan))
     for name, entry in plan.plan.items():
         path, _, last = name.rpartition(".")
         owner = module.get_submodule(path)
         if isinstance(entry, Sharder):
-            if not last:
-                raise KeyError(error_text(operation, "a Sharder needs the name of a child module", '{"tower": sharder}'))
             setattr(owner, last, entry.shard(getattr(owner, last)))
         else:
-            shard_parameter(owner, last, entry, src_rank, **options)
+            _shard_in_place(getattr(owner, last), checked_spec(operation, entry), src_rank, group)
     for name, spec in plan.output_plan.items():
         wanted = checked_spec(operation, spec)
         module.get_submodule(name).register_forward_hook(

@@ -78,24 +78,45 @@ void check_plan(Module& module, const ShardingPlan& plan) {
   }
 }
 
+// The plan as all ranks must have it, an entry per line.
+std::string text_of(const ShardingPlan& plan) {
+  std::string text;
+  for (const auto& [name, entry] : plan.plan) {
+    const auto* spec = std::get_if<ShardingSpec>(&entry);
+    text += fmt::format("{}: {}\n", name, spec != nullptr ? to_string(*spec) : "a Sharder");
+  }
+  return text;
+}
+
 void put_in_place(Tensor& parameter, const Tensor& sharded) {
   const c10::NoGradGuard no_grad;
   parameter.set_data(sharded.detach());
+}
+
+void shard_in_place(Tensor parameter, const ShardingSpec& spec, int64_t src, const GroupOptions& options) {
+  put_in_place(parameter, shard_tensor(parameter.detach(), spec, src, options));
 }
 
 }  // namespace
 
 void shard_parameter(Module& module, const std::string& name, const ShardingSpec& spec, int64_t src,
                      const GroupOptions& options) {
-  Tensor parameter = find_parameter("shard_parameter", module, name);
-  put_in_place(parameter, shard_tensor(parameter.detach(), spec, src, options));
+  Tensor parameter;
+  agree(options, "shard_parameter", [&] {
+    parameter = find_parameter("shard_parameter", module, name);
+    return std::string();  // shard_tensor compares the rest
+  });
+  shard_in_place(parameter, spec, src, options);
 }
 
 void shard_module(Module& module, const ShardingPlan& plan, int64_t src, const GroupOptions& options) {
-  check_plan(module, plan);
+  agree(options, "shard_module", [&] {
+    check_plan(module, plan);
+    return text_of(plan);
+  });
   for (const auto& [name, entry] : plan.plan) {
     if (const auto* spec = std::get_if<ShardingSpec>(&entry)) {
-      shard_parameter(module, name, *spec, src, options);
+      shard_in_place(find_parameter("shard_module", module, name), *spec, src, options);
       continue;
     }
     const auto [parent, child] = parent_and_child(name);

@@ -404,6 +404,26 @@ const Case kCases[] = {
        torch::nn::Linear module(2, 2);
        shard_parameter(*module, "weights", chunks(0, {0, 1}));
      }},
+    {"shard_parameter: no such one on a rank",
+     [](World& world) {
+       torch::nn::Linear module(2, 2);
+       shard_parameter(*module, world.rank() == 1 ? "weights" : "weight", chunks(0, {0, 1}));
+     }},
+    {"shard_module: no such one on a rank",
+     [](World& world) {
+       torch::nn::Sequential module(torch::nn::Linear(torch::nn::LinearOptions(2, 2).bias(world.rank() == 0)));
+       ShardingPlan plan;
+       plan.plan.emplace("0.bias", chunks(0, {0, 1}));
+       shard_module(*module, plan);
+     }},
+    {"shard_module: other plans",
+     [](World& world) {
+       torch::nn::Linear module(2, 2);
+       ShardingPlan plan;
+       plan.plan.emplace("weight", chunks(0, {0, 1}));
+       if (world.rank() == 1) plan.plan.emplace("bias", chunks(0, {0, 1}));
+       shard_module(*module, plan);
+     }},
     {"shard_module: a parameter inside",
      [](World&) {
        struct Same : Sharder {

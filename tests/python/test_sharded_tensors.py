@@ -326,6 +326,32 @@ class BadInput(unittest.TestCase):
             lambda: sharded.zeros(ROWS, 4, process_group=sherd.init().group(), ranks=[0, 1]),
         )
 
+    @on_ranks(2)
+    def test_a_parameter_that_one_rank_lacks(self, rank: int) -> None:
+        model = nn.Linear(2, 2, bias=rank == 0)
+        with self.assertRaises(ValueError if rank == 0 else AttributeError) as caught:
+            sharded.shard_parameter(model, "bias" if rank == 0 else "bios", ROWS)
+        self.assertIn("the module has no such parameter", str(caught.exception))
+        if rank == 0:
+            self.assertIn("1 of 2 ranks failed\n  rank 1: shard_parameter", str(caught.exception))
+
+    @on_ranks(2)
+    def test_a_plan_that_one_rank_cannot_follow(self, rank: int) -> None:
+        model = nn.Sequential(nn.Linear(2, 2), *([nn.Linear(2, 2)] if rank == 0 else []))
+        with self.assertRaises(ValueError if rank == 0 else AttributeError) as caught:
+            sharded.shard_module(model, sharded.ShardingPlan({"0.weight": ROWS, "1.weight": ROWS}))
+        if rank == 0:
+            self.assertIn("1 of 2 ranks failed\n  rank 1:", str(caught.exception))
+        self.assertFalse(sharded.is_sharded_tensor(model[0].weight))
+
+    @on_ranks(2)
+    def test_plans_of_different_length(self, rank: int) -> None:
+        model = nn.Linear(2, 2)
+        plan = {"weight": ROWS} if rank == 0 else {"weight": ROWS, "bias": ROWS}
+        with self.assertRaisesRegex(ValueError, "ranks 0 and 1 ask for different things\n  rank 0: nothing more"):
+            sharded.shard_module(model, sharded.ShardingPlan(plan))
+        self.assertFalse(sharded.is_sharded_tensor(model.weight))
+
     def test_size(self) -> None:
         self.check(
             TypeError,
