@@ -10,6 +10,7 @@
 
 #include "comm/call.h"
 #include "comm/errors.h"
+#include "comm/mesh_group.h"
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
 #include "sherd/redistribute.h"
@@ -97,8 +98,8 @@ std::vector<Tensor> read_parts(const Tensor& dtensor, const std::vector<Box>& bo
   }
   if (local.is_meta()) return results;
   const int64_t bytes = (largest_part(layout) + largest(wanted)) * static_cast<int64_t>(local.element_size());
-  swap_parts(mesh.world().group(mesh.mesh().ranks()), {{local.contiguous(), plan::grid_of(layout, *mesh.coordinate())}},
-             std::move(to), plan::transfers(layout, wanted, mesh.world().rank()), bytes, kStagingBytes);
+  swap_parts(group_of(mesh), {{local.contiguous(), plan::grid_of(layout, *mesh.coordinate())}}, std::move(to),
+             plan::transfers(layout, wanted, mesh.world().rank()), bytes, kStagingBytes);
   return results;
 }
 
@@ -108,7 +109,7 @@ std::vector<Tensor> read_boxes(const Tensor& tensor, const std::vector<Box>& box
   constexpr const char* kOperation = "read_boxes";
   const auto& given = detail::require_dtensor(kOperation, tensor).spec;
   if (!given->mesh.coordinate()) return {};
-  const Group group = given->mesh.world().group(given->mesh.mesh().ranks());
+  const Group group = detail::group_of(given->mesh);
   agree(group, kOperation, [&] {
     for (const Box& box : boxes) detail::check_inside(kOperation, box, given->sizes);
   });
@@ -130,7 +131,7 @@ Tensor from_boxes(const std::vector<BoxTensor>& boxes, const Dims& shape, const 
   const auto options = at::TensorOptions(dtype).device(mesh.device());
   const auto spec = detail::intern_spec(mesh, placements, shape, detail::contiguous_strides(shape));
   if (!mesh.coordinate()) return detail::wrap(spec, at::empty({0}, options));
-  const Group group = mesh.world().group(mesh.mesh().ranks());
+  const Group group = detail::group_of(mesh);
   agree(group, kOperation, [&] {
     for (const BoxTensor& piece : boxes) {
       detail::check_inside(kOperation, piece.box, shape);

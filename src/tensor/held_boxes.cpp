@@ -7,6 +7,7 @@
 
 #include "comm/call.h"
 #include "comm/errors.h"
+#include "comm/mesh_group.h"
 #include "plan/placement_lists.h"
 #include "sherd/collectives.h"
 #include "tensor/boxes.h"
@@ -62,7 +63,7 @@ HeldBoxes::HeldBoxes(BoxLayoutPtr own, const DeviceMesh& on, Placements where, D
 
 std::map<int64_t, ToldOfBoxes> tell_of_boxes(const DeviceMesh& mesh, const BoxLayout& own, c10::ScalarType dtype) {
   const std::string size = own.outer->size ? to_string(*own.outer->size) : "";
-  const Group group = mesh.world().group(mesh.mesh().ranks());
+  const Group group = group_of(mesh);
   const auto texts = all_gather_text(group, dtype_name(dtype) + "\n" + size + "\n" + to_lines(own.outer->boxes));
   std::map<int64_t, ToldOfBoxes> told;
   for (size_t i = 0; i < texts.size(); ++i) {

@@ -4,6 +4,7 @@
 
 #include "tensor/boxes_meta.h"
 #include "tensor/call_key.h"
+#include "tensor/compare_plain.h"
 #include "tensor/composite.h"
 #include "tensor/dispatch.h"
 #include "tensor/joint_mesh.h"
@@ -44,8 +45,12 @@ PlanKey key_of(const OpKernel& kernel, const OpInfo& info, const Stack& stack) {
   return key;
 }
 
-OpPlan* miss(const c10::OperatorHandle& op, const OpInfo& info, const PlanKey& key, const Stack& stack) {
+std::unique_ptr<OpPlan> plan_anew(const c10::OperatorHandle& op, const OpInfo& info, const Stack& stack) {
   add_kernels_of_new_operators();
+  return make_plan(op, info, stack);
+}
+
+OpPlan* miss(const c10::OperatorHandle& op, const OpInfo& info, const PlanKey& key, const Stack& stack) {
   ThreadCache& cache = thread_cache();
   const uint64_t version = rules::rules_version();
   const bool stale = cache.rules_version != version || cache.plans.size() >= kMaxPlans;
@@ -53,7 +58,7 @@ OpPlan* miss(const c10::OperatorHandle& op, const OpInfo& info, const PlanKey& k
     cache.plans.clear();
     cache.rules_version = version;
   }
-  return cache.plans.insert(key, make_plan(op, info, stack));
+  return cache.plans.insert(key, plan_anew(op, info, stack));
 }
 
 // The gradients of leaves take their placements, whichever way a call takes: rewrites work on the parts themselves.
@@ -86,6 +91,8 @@ void run(const OpKernel& kernel, const c10::OperatorHandle& op, const OpInfo& wh
       bring_to_mesh(what, stack, *mesh);
       return run(kernel, op, what, stack);
     }
+    // Plans of calls whose plain tensors are compared are not kept, so that each such call comes by here.
+    const bool compared = compare_plain(op, what, stack);
     // A call that was planned before was not rewritten then, and is not now.
     if (what.rewrite != nullptr || what.composite) settle_leaves(what, stack);
     if (what.rewrite != nullptr) {
@@ -93,6 +100,11 @@ void run(const OpKernel& kernel, const c10::OperatorHandle& op, const OpInfo& wh
       if (what.rewrite(op, stack)) return;
     }
     if (what.composite && decompose(op, what, stack)) return;
+    if (compared) {
+      const auto for_once = plan_anew(op, what, stack);
+      const UnderWay under_way(cache);
+      return execute(op, what, *for_once, stack);
+    }
     plan = miss(op, what, key, stack);
   }
   const UnderWay under_way(cache);
