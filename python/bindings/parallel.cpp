@@ -3,6 +3,7 @@
 #include "bindings.h"
 #include "sherd/clip_grad.h"
 #include "sherd/data_parallel.h"
+#include "sherd/pipeline.h"
 
 namespace sherd::python {
 namespace {
@@ -17,6 +18,79 @@ ModuleOutline outline(const Named& parameters, const Named& buffers, std::vector
     return result;
   };
   return {tensors(parameters), tensors(buffers), std::move(modules), std::move(in_lists), std::move(in_rows)};
+}
+
+Schedule schedule_of(bool one_f_one_b) { return one_f_one_b ? Schedule::OneFOneB : Schedule::GPipe; }
+
+// A pipeline whose stage and loss are functions of Python. What they raise is told to the other ranks as a message, and
+// comes out here as it was.
+class PythonPipeline {
+ public:
+  PythonPipeline(py::function stage, const DeviceMesh& axis, bool one_f_one_b, int64_t microbatches)
+      : stage_(std::move(stage)),
+        pipeline_(Pipeline::Stage([this](const at::Tensor& input) { return call(stage_, input); }), axis,
+                  {.schedule = schedule_of(one_f_one_b), .microbatches = microbatches}) {}
+  PythonPipeline(const PythonPipeline&) = delete;
+  PythonPipeline& operator=(const PythonPipeline&) = delete;
+
+  at::Tensor step(const std::optional<at::Tensor>& input, const std::optional<at::Tensor>& target,
+                  const py::function& loss) {
+    return or_raise([&] {
+      return pipeline_.step(
+          input.value_or(at::Tensor()), target.value_or(at::Tensor()),
+          [&](const at::Tensor& output, const at::Tensor& wanted) { return call(loss, output, wanted); });
+    });
+  }
+  std::optional<at::Tensor> forward(const std::optional<at::Tensor>& input) {
+    at::Tensor output = or_raise([&] { return pipeline_.forward(input.value_or(at::Tensor())); });
+    return output.defined() ? std::optional(std::move(output)) : std::nullopt;
+  }
+  const Pipeline& pipeline() const { return pipeline_; }
+
+ private:
+  template <class... Arguments>
+  at::Tensor call(const py::function& function, const Arguments&... arguments) {
+    const py::gil_scoped_acquire gil;
+    try {
+      return function(arguments...).template cast<at::Tensor>();
+    } catch (const py::error_already_set& error) {
+      raised_.emplace(error);
+      throw std::runtime_error(message_of(error));
+    }
+  }
+
+  // autograd's engine is called without the interpreter's lock.
+  template <class F>
+  at::Tensor or_raise(const F& run) {
+    raised_.reset();
+    try {
+      const py::gil_scoped_release others_may_run;
+      return run();
+    } catch (const std::exception&) {
+      if (raised_) throw *std::exchange(raised_, std::nullopt);
+      throw;
+    }
+  }
+
+  py::function stage_;
+  Pipeline pipeline_;
+  std::optional<py::error_already_set> raised_;
+};
+
+void bind_pipeline(py::module_& module) {
+  py::class_<PythonPipeline>(module, "Pipeline")
+      .def(py::init<py::function, DeviceMesh, bool, int64_t>())
+      .def("step", &PythonPipeline::step)
+      .def("forward", &PythonPipeline::forward)
+      .def("stage", [](const PythonPipeline& self) { return self.pipeline().stage(); })
+      .def("stages", [](const PythonPipeline& self) { return self.pipeline().stages(); });
+  module.def("schedule_actions", [](bool one_f_one_b, int64_t stages, int64_t stage, int64_t microbatches) {
+    std::vector<std::pair<std::string, int64_t>> actions;
+    for (const PipelineAction& action : schedule_actions(schedule_of(one_f_one_b), stages, stage, microbatches)) {
+      actions.emplace_back(action.kind == PipelineAction::Kind::forward ? "forward" : "backward", action.microbatch);
+    }
+    return actions;
+  });
 }
 
 }  // namespace
@@ -55,6 +129,7 @@ void bind_parallel(py::module_& module) {
                             .source = source});
       },
       ReleaseGil());
+  bind_pipeline(module);
 }
 
 }  // namespace sherd::python

@@ -92,6 +92,7 @@ from ._moving import (
     set_costs,
 )
 from ._pictures import Report, bytes_here, visualize_sharding, visualize_sharding_html, visualize_sharding_svg
+from ._pipeline import Pipeline, schedule_actions
 from ._random import (
     Generator,
     current_generator,
@@ -169,6 +170,7 @@ __all__ = [
     "Mesh",
     "OpaqueObject",
     "Partial",
+    "Pipeline",
     "Placement",
     "PrepareModuleInput",
     "PrepareModuleInputOutput",
@@ -266,6 +268,7 @@ __all__ = [
     "save",
     "save_async",
     "scatter",
+    "schedule_actions",
     "send",
     "set_costs",
     "set_strict",
