@@ -69,13 +69,21 @@ from ._explain import explain
 from ._grad_scaler import GradScaler
 from ._local_map import local_map
 from ._local_shards import (
+    Checkpointable,
+    ChunkMetadata,
     LocalShardsWrapper,
+    ShardIndex,
+    TensorStorageMetadata,
+    WriteItem,
+    checkpointable,
     is_empty_shard,
     is_local_shards,
+    local_chunks,
     local_offsets,
     local_shards,
     local_sizes,
     size_bytes,
+    storage_metadata,
 )
 from ._mesh import init_device_mesh
 from ._clip_grad import clip_grad_norm_, clip_grad_value_
@@ -149,6 +157,8 @@ cmake_prefix_path: str = _os.path.dirname(_os.path.abspath(__file__))
 
 __all__ = [
     "Box",
+    "Checkpointable",
+    "ChunkMetadata",
     "CollectiveCall",
     "ColwiseParallel",
     "CommDebugMode",
@@ -182,11 +192,14 @@ __all__ = [
     "RowwiseParallel",
     "SequenceParallel",
     "Shard",
+    "ShardIndex",
     "ShardedInit",
     "ShardedSampler",
     "StridedShard",
+    "TensorStorageMetadata",
     "Work",
     "World",
+    "WriteItem",
     "XlaSharding",
     "agree",
     "all_gather",
@@ -199,6 +212,7 @@ __all__ = [
     "broadcast",
     "bytes_here",
     "check_tiling",
+    "checkpointable",
     "clip_grad_norm_",
     "clip_grad_value_",
     "cmake_prefix_path",
@@ -236,6 +250,7 @@ __all__ = [
     "layout",
     "load",
     "load_state_dict",
+    "local_chunks",
     "local_map",
     "local_offsets",
     "local_shards",
@@ -277,6 +292,7 @@ __all__ = [
     "shutdown_rpc",
     "size_bytes",
     "spawn",
+    "storage_metadata",
     "to_local",
     "to_torch",
     "torch_version",

@@ -7,6 +7,13 @@ from collections.abc import Sequence
 import torch
 
 from . import _C
+from ._arguments import check_tensor
+
+ChunkMetadata = _C.local_shards.ChunkMetadata
+TensorStorageMetadata = _C.local_shards.TensorStorageMetadata
+ShardIndex = _C.local_shards.ShardIndex
+WriteItem = _C.local_shards.WriteItem
+Checkpointable = _C.local_shards.Checkpointable
 
 
 def LocalShardsWrapper(
@@ -56,6 +63,43 @@ def local_offsets(tensor: torch.Tensor) -> list[list[int]]:
     return _C.local_shards.offsets(tensor)
 
 
+def local_chunks(tensor: torch.Tensor) -> list[ChunkMetadata]:
+    """Where the shards lie in the whole tensor: offsets and sizes of each.
+
+    >>> import torch, sherd
+    >>> sherd.local_chunks(sherd.LocalShardsWrapper([torch.ones(4, 2), torch.ones(4, 1)], [(0, 0), (0, 7)]))
+    [ChunkMetadata([0:4, 0:2]), ChunkMetadata([0:4, 7:8])]
+    """
+    return _C.local_shards.chunks(tensor)
+
+
+def storage_metadata(tensor: torch.Tensor) -> TensorStorageMetadata:
+    """All that is kept of a LocalShardsWrapper beside its data: `properties`, `size` and `chunks`.
+
+    The size is the global one where that is known, else the wrapper's own.
+    """
+    return _C.local_shards.storage_metadata(tensor)
+
+
+def checkpointable(tensor: torch.Tensor) -> Checkpointable:
+    """What a checkpoint asks of a tensor: which boxes this rank holds, what it would write, and the memory of one box.
+
+    Of a DTensor, a ShardedTensor, a LocalShardsWrapper or a plain tensor. `write_items(name)` has one WriteItem per
+    chunk that this rank writes (of a replicated tensor the first copy's ranks do; `every_copy=True` for all),
+    `chunk_list()` the chunks that it holds, `shard(ShardIndex(name, offsets))` the memory of one, not copied, and
+    `copies()` the ranks that hold the same. Nothing is sent.
+
+    >>> import torch, sherd
+    >>> with sherd.fake_world(1, 2):
+    ...     mesh = sherd.init_device_mesh("cpu", (2,))
+    ...     x = sherd.zeros(5, 2, device_mesh=mesh, placements=[sherd.Shard(0)])
+    ...     held = sherd.checkpointable(x)
+    ...     held.chunk_list(), held.write_items("x"), held.shard(sherd.ShardIndex("x", [3, 0])).shape
+    ([ChunkMetadata([3:5, 0:2])], [WriteItem(x[3:5, 0:2] of [5, 2])], torch.Size([2, 2]))
+    """
+    return _C.local_shards.checkpointable(check_tensor("checkpointable", tensor))
+
+
 def is_empty_shard(tensor: torch.Tensor) -> bool:
     """True where no shard has an element."""
     return _C.local_shards.is_empty_shard(tensor)
@@ -64,3 +108,8 @@ def is_empty_shard(tensor: torch.Tensor) -> bool:
 def size_bytes(tensor: torch.Tensor) -> int:
     """The bytes of the shards' elements."""
     return _C.local_shards.size_bytes(tensor)
+
+
+# The classes are of the package, for people.
+for _class in (ChunkMetadata, TensorStorageMetadata, ShardIndex, WriteItem, Checkpointable):
+    _class.__module__ = "sherd"

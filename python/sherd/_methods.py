@@ -17,6 +17,7 @@ import torch
 
 from . import _C
 from ._errors import error_text
+from ._sharded_arguments import group_options
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class _Kind:
     """What printing shows, but for what autograd knows."""
     help: str
     """How to get all of it, and this rank's part."""
+    state: Callable[[torch.Tensor], Any] | None = None
+    """This rank's part for pickle, and the tensor of it again; None where a rank's part alone is of no use."""
+    of_state: Callable[[Any], torch.Tensor] | None = None
 
 
 def _parts_of_dtensor(tensor: torch.Tensor) -> list[str]:
@@ -51,6 +55,30 @@ def _parts_of_sharded(tensor: torch.Tensor) -> list[str]:
     return [":\n".join([text, *shards[:1]]) + "".join(f",\n{shard}" for shard in shards[1:])]
 
 
+def _parts_of_local_shards(tensor: torch.Tensor) -> list[str]:
+    shards = [repr(shard.detach()) for shard in _C.local_shards.shards(tensor)]
+    text = _C.local_shards.describe(tensor).replace(" ", "(", 1)
+    return [":\n".join([text, *shards[:1]]) + "".join(f",\n{shard}" for shard in shards[1:])]
+
+
+def _state_of_local_shards(tensor: torch.Tensor) -> Any:
+    try:
+        size = _C.local_shards.checkpointable(tensor).global_size()
+    except ValueError:
+        size = None  # not known
+    shards = [shard.detach() for shard in _C.local_shards.shards(tensor)]
+    return shards, _C.local_shards.offsets(tensor), size, tensor.dtype, str(tensor.device)
+
+
+def _local_shards_of_state(state: Any) -> torch.Tensor:
+    shards, offsets, size, dtype, device = state
+    return _C.local_shards.make(shards, offsets, size, dtype, shards[0].device if shards else torch.device(device))
+
+
+def _sharded_of_state(state: bytes) -> torch.Tensor:
+    return _C.sharded.load(state, group_options("unpickle"))
+
+
 _KINDS = (
     _Kind(
         name="DTensor",
@@ -66,6 +94,17 @@ _KINDS = (
         parts=_parts_of_sharded,
         help="sherd.sharded.gather(tensor, out=whole) for all of it, "
         "sherd.sharded.local_shards(tensor) for this rank's part",
+        state=_C.sharded.save,
+        of_state=_sharded_of_state,
+    ),
+    _Kind(
+        name="LocalShardsWrapper",
+        is_one=_C.local_shards.is_local_shards,
+        summary=_C.local_shards.describe,
+        parts=_parts_of_local_shards,
+        help="sherd.local_shards(tensor) for its shards, sherd.local_offsets(tensor) for where they lie",
+        state=_state_of_local_shards,
+        of_state=_local_shards_of_state,
     ),
 )
 
@@ -111,6 +150,22 @@ def _deepcopy(
     return result
 
 
+def _reduce(kind: _Kind, original: Callable[..., Any], self: torch.Tensor, protocol: Any) -> Any:
+    if kind.state is None:
+        return _refuse("pickle", "a {} is no object of one process")(kind, original, self)
+    return unpickled, (kind.name, kind.state(self.detach()), isinstance(self, torch.nn.Parameter), self.requires_grad)
+
+
+def unpickled(kind: str, state: Any, is_parameter: bool, requires_grad: bool) -> torch.Tensor:
+    """The tensor that a pickle holds: of a ShardedTensor this rank's part, for the same rank of the same world, on the
+    group of `sherd.sharded.load_with_process_group` or the whole world. Pickles name this function."""
+    (of_state,) = (each.of_state for each in _KINDS if each.name == kind and each.of_state is not None)
+    tensor = of_state(state)
+    if is_parameter:
+        return torch.nn.Parameter(tensor.detach(), requires_grad)
+    return tensor.requires_grad_(requires_grad)
+
+
 def _refuse(operation: str, problem: str) -> Handler:
     def refuse(kind: _Kind, original: Callable[..., Any], self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         text = error_text(operation, problem.format(kind.name), kind.help, tensor=kind.summary(self))
@@ -123,7 +178,7 @@ _HANDLERS: dict[str, Handler] = {
     "__repr__": _repr,
     "__format__": _format,
     "__deepcopy__": _deepcopy,
-    "__reduce_ex__": _refuse("pickle", "a {} is no object of one process"),
+    "__reduce_ex__": _reduce,
     "numpy": _refuse("numpy", "a rank has only its part of a {}"),
     "__array__": _refuse("numpy", "a rank has only its part of a {}"),
     "tolist": _refuse("tolist", "a rank has only its part of a {}"),
@@ -155,3 +210,4 @@ def install() -> None:
         torch.nn.Parameter, "__repr__", lambda kind, original, self: "Parameter containing:\n" + describe(kind, self)
     )
     _install(torch.nn.Parameter, "__reduce_ex__", _HANDLERS["__reduce_ex__"])
+    torch.serialization.add_safe_globals([unpickled])  # it makes tensors and nothing else: torch.load takes it
