@@ -24,9 +24,10 @@ struct ContextParallelOptions {
 
 /// While it lives, attention in this thread on DTensors [batch, heads, length, width] whose dim 2 is cut by `axis` (a
 /// mesh of one axis: mesh["cp"]) runs without gathering the sequence, with the values and gradients of one device. Any
-/// cut will do, uneven ones included; the causal mask follows the positions that the placements say. Other calls and,
-/// for the ring, those with a mask or dropout go the ordinary way. A second derivative through a ring throws
-/// c10::NotImplementedError. Scopes nest; the innermost counts.
+/// cut will do, uneven ones included; the causal mask follows the positions that the placements say. A mask of one's
+/// own is a DTensor of the same mesh, or plain and the same on every rank; each rank needs the rows of its queries.
+/// Other calls and, for the ring, those with dropout or a mask that has a gradient go the ordinary way. A second
+/// derivative through a ring throws c10::NotImplementedError. Scopes nest; the innermost counts.
 class ContextParallel {
  public:
   explicit ContextParallel(const DeviceMesh& axis, const ContextParallelOptions& options = {});

@@ -15,11 +15,13 @@ namespace {
 
 using at::Tensor;
 
+constexpr double kNever = -std::numeric_limits<double>::infinity();
+
 // torch's fused kernel for CPUs takes heads of one width, and answers with the logsumexp that blocks are joined by.
 bool is_fused(const Tensor& query, const Tensor& key, const Tensor& value, const BlockForm& form) {
   const bool known = query.scalar_type() == at::kDouble || query.scalar_type() == at::kFloat ||
                      query.scalar_type() == at::kBFloat16 || query.scalar_type() == at::kHalf;
-  return query.device().is_cpu() && known && key.size(3) == value.size(3) &&
+  return query.device().is_cpu() && known && key.size(3) == value.size(3) && !form.mask.defined() &&
          (!form.triangle || query.size(2) == key.size(2));
 }
 
@@ -38,9 +40,18 @@ Tensor scores(const Tensor& query, const Tensor& key, const BlockForm& form) {
   Tensor result = at::matmul(wide(query), wide(key).transpose(-2, -1)).mul_(form.scale);
   if (form.triangle) {
     const Tensor unseen = at::ones({query.size(2), key.size(2)}, query.options().dtype(at::kBool)).triu_(1);
-    result.masked_fill_(unseen, -std::numeric_limits<double>::infinity());
+    result.masked_fill_(unseen, kNever);
   }
-  return result;
+  if (!form.mask.defined()) return result;
+  return form.mask.scalar_type() == at::kBool ? result.masked_fill_(form.mask.logical_not(), kNever)
+                                              : result.add_(form.mask);
+}
+
+// What scores are measured by. A query that sees no key has -inf there, and weights exp(-inf - 0): none.
+Tensor measure(const Tensor& logsumexp) { return logsumexp.masked_fill(logsumexp == kNever, 0); }
+
+Tensor weights_of(const Tensor& scores, const Tensor& logsumexp) {
+  return (scores - measure(logsumexp).unsqueeze(-1)).exp_();
 }
 
 }  // namespace
@@ -57,7 +68,7 @@ AttentionBlock attend(const Tensor& query, const Tensor& key, const Tensor& valu
   }
   const Tensor found = scores(query, k, form);
   const Tensor logsumexp = at::logsumexp(found, {-1});
-  return {at::matmul((found - logsumexp.unsqueeze(-1)).exp_(), wide(v)), logsumexp};
+  return {at::matmul(weights_of(found, logsumexp), wide(v)), logsumexp};
 }
 
 AttentionGrads attend_backward(const Tensor& grad, const Tensor& query, const Tensor& key, const Tensor& value,
@@ -72,7 +83,7 @@ AttentionGrads attend_backward(const Tensor& grad, const Tensor& query, const Te
         grad, query, k, v, whole.output.to(query.scalar_type()), whole.logsumexp, 0, form.triangle, {}, form.scale);
     return result(dq, dk, dv);
   }
-  const Tensor weights = (scores(query, k, form) - whole.logsumexp.unsqueeze(-1)).exp_();
+  const Tensor weights = weights_of(scores(query, k, form), whole.logsumexp);
   const Tensor g = wide(grad);
   const Tensor own = (g * whole.output).sum(-1, true);  // what the softmax takes back from each row
   const Tensor slope = (at::matmul(g, wide(v).transpose(-2, -1)) - own).mul_(weights).mul_(form.scale);
@@ -82,7 +93,7 @@ AttentionGrads attend_backward(const Tensor& grad, const Tensor& query, const Te
 
 void join_block(const AttentionBlock& so_far, const AttentionBlock& block) {
   const Tensor both = at::logaddexp(so_far.logsumexp, block.logsumexp);
-  const auto share = [&](const Tensor& logsumexp) { return (logsumexp - both).exp_().unsqueeze_(-1); };
+  const auto share = [&](const Tensor& logsumexp) { return weights_of(logsumexp.unsqueeze(-1), both); };
   so_far.output.mul_(share(so_far.logsumexp)).add_(block.output * share(block.logsumexp));
   so_far.logsumexp.copy_(both);
 }

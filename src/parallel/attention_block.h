@@ -5,15 +5,18 @@
 
 namespace sherd::detail {
 
-/// How one block is attended to. `triangle`: query i sees keys 0 to i.
+/// How one block is attended to. `triangle`: query i sees keys 0 to i. `mask`: where defined, true where a query sees a
+/// key or, of numbers, what is added to its score; of the scores' shape [batch, heads, queries, keys] or with ones in
+/// it.
 struct BlockForm {
   bool triangle = false;
   double scale = 1;
+  at::Tensor mask = {};
 };
 
 struct AttentionBlock {
   at::Tensor output;     // [batch, heads, queries, width]: over these keys alone
-  at::Tensor logsumexp;  // [batch, heads, queries] of the scores: what it takes to join blocks
+  at::Tensor logsumexp;  // [batch, heads, queries] of the scores: what it takes to join blocks; -inf: no key is seen
 };
 
 /// Query [batch, heads, queries, width], key and value [batch, heads or a divisor of it, keys, width]; none is empty.
@@ -27,7 +30,7 @@ struct AttentionGrads {
 AttentionGrads attend_backward(const at::Tensor& grad, const at::Tensor& query, const at::Tensor& key,
                                const at::Tensor& value, const AttentionBlock& whole, const BlockForm& form);
 
-/// Joins a block into rows of what was found so far, in place. Rows without keys so far have logsumexp -inf.
+/// Joins a block into rows of what was found so far, in place.
 void join_block(const AttentionBlock& so_far, const AttentionBlock& block);
 
 /// The type that sums are kept in: float for halves.

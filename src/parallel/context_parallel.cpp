@@ -1,5 +1,6 @@
 #include "sherd/context_parallel.h"
 
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -80,14 +81,38 @@ std::vector<std::vector<Run>> runs_of_ranks(const Tensor& tensor, int64_t axis) 
   return runs;
 }
 
+/// This rank's rows of the mask, as [batch, heads, queries, keys] or with ones in it: cut as the query is, the keys
+/// whole. A plain mask is cut where it lies. Nothing where the operator must see to it: a mask of another mesh or
+/// shape, or one with a gradient, which queries of other ranks have a part in.
+std::optional<Tensor> mask_rows(const Tensor& mask, const AttentionCall& call, const Placements& query) {
+  if (mask.dim() > 4 || (mask.requires_grad() && c10::GradMode::is_enabled())) return std::nullopt;
+  const DeviceMesh mesh = mesh_of(call.query);
+  if (is_dtensor(mask) && mesh_of(mask) != mesh) return std::nullopt;
+  Tensor whole = mask;
+  while (whole.dim() < 4) whole = whole.unsqueeze(0);
+  const Dims scores{call.query.size(0), call.query.size(kHeads), call.query.size(kSequence), call.key.size(kSequence)};
+  for (int64_t d = 0; d < 4; ++d) {
+    if (whole.size(d) != 1 && whole.size(d) != scores[static_cast<size_t>(d)]) return std::nullopt;
+  }
+  Placements placements = query;
+  for (Placement& p : placements) {
+    const int64_t dim = sharded_dim(p);
+    if (dim < 0 || whole.size(dim) == 1) p = Replicate();
+  }
+  return to_local(is_dtensor(whole) ? redistribute(whole, placements)
+                                    : distribute_tensor(whole, mesh, placements, {.source = std::nullopt}));
+}
+
 std::optional<Tensor> attend_in_ring(const AttentionCall& call, const DeviceMesh& scope) {
   const bool masked = call.mask && call.mask->defined();
-  if (masked || call.dropout > 0) return std::nullopt;
+  if ((masked && call.causal) || call.dropout > 0) return std::nullopt;
   const auto axis = cutting_axis(call, scope);
   const bool one_batch = call.query.size(0) == call.key.size(0) && call.key.size(0) == call.value.size(0);
   if (!axis || !one_batch || call.key.size(kHeads) != call.value.size(kHeads)) return std::nullopt;
   if (call.query.size(kHeads) != call.key.size(kHeads) && !call.grouped) return std::nullopt;
   const Placements placements = ring_placements(call, *axis);
+  const std::optional<Tensor> mask = masked ? mask_rows(*call.mask, call, placements) : Tensor();
+  if (!mask) return std::nullopt;
   Placements key_placements = placements;
   // Keys may have a cut of their own, and must where their number is another.
   const Placements& keys = placements_of(call.key);
@@ -102,8 +127,12 @@ std::optional<Tensor> attend_in_ring(const AttentionCall& call, const DeviceMesh
   const Tensor key = redistribute(call.key, key_placements);
   const Tensor value = redistribute(call.value, key_placements);
   const DeviceMesh mesh = mesh_of(query);
-  detail::Ring ring{mesh.group(*axis), runs_of_ranks(query, *axis), runs_of_ranks(key, *axis), call.causal,
-                    call.scale.value_or(1 / std::sqrt(static_cast<double>(call.query.size(3))))};
+  detail::Ring ring{mesh.group(*axis),
+                    runs_of_ranks(query, *axis),
+                    runs_of_ranks(key, *axis),
+                    call.causal,
+                    call.scale.value_or(1 / std::sqrt(static_cast<double>(call.query.size(3)))),
+                    *mask};
   const Tensor local = detail::ring_attention(to_local(query), to_local(key), to_local(value), std::move(ring));
   Dims shape = query.sizes().vec();
   shape[3] = value.size(3);

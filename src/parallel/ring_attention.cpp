@@ -104,6 +104,21 @@ std::vector<AttentionTask> tasks_with(const Ring& ring, int owner) {
                          ring.causal);
 }
 
+// The mask's columns for the keys of one rank.
+Tensor mask_for(const Ring& ring, int owner) {
+  if (!ring.mask.defined() || ring.mask.size(3) == 1) return ring.mask;
+  std::vector<Tensor> columns;
+  for (const Run& run : ring.keys[static_cast<size_t>(owner)]) {
+    columns.push_back(ring.mask.narrow(3, run.offset, run.size));
+  }
+  return columns.size() == 1 ? columns.front() : at::cat(columns, 3);
+}
+
+// A task without a triangle takes all rows of both sides, as the mask does.
+BlockForm form_of(const Ring& ring, const AttentionTask& task, const Tensor& mask) {
+  return {.triangle = task.triangle, .scale = ring.scale, .mask = mask};
+}
+
 Tensor part(const Tensor& tensor, const Run& rows) { return tensor.narrow(2, rows.offset, rows.size); }
 
 AttentionBlock part(const AttentionBlock& block, const Run& rows) {
@@ -122,10 +137,11 @@ AttentionBlock forward_ring(const Tensor& query, const Tensor& key, const Tensor
     Blocks::Moving next;
     if (!last) next = blocks.pass_on(message, step, kKeysTag);
     const KeyValue block = blocks.unpack(message, step);
-    for (const AttentionTask& task : tasks_with(ring, blocks.owner(step))) {
-      join_block(part(found, task.queries),
-                 attend(part(query, task.queries), part(block.key, task.keys), part(block.value, task.keys),
-                        {.triangle = task.triangle, .scale = ring.scale}));
+    const auto tasks = tasks_with(ring, blocks.owner(step));
+    const Tensor mask = tasks.empty() ? Tensor() : mask_for(ring, blocks.owner(step));
+    for (const AttentionTask& task : tasks) {
+      join_block(part(found, task.queries), attend(part(query, task.queries), part(block.key, task.keys),
+                                                   part(block.value, task.keys), form_of(ring, task, mask)));
     }
     if (!last) message = next.wait();
   }
@@ -146,10 +162,12 @@ AttentionGrads backward_ring(const Tensor& grad, const Tensor& query, const Tens
     if (!last) next = blocks.pass_on(message, step, kKeysTag);
     const KeyValue block = blocks.unpack(message, step);
     const KeyValue sums = blocks.unpack(grads, step);
-    for (const AttentionTask& task : tasks_with(ring, blocks.owner(step))) {
-      const AttentionGrads added = attend_backward(
-          part(grad, task.queries), part(query, task.queries), part(block.key, task.keys), part(block.value, task.keys),
-          part(found, task.queries), {.triangle = task.triangle, .scale = ring.scale});
+    const auto tasks = tasks_with(ring, blocks.owner(step));
+    const Tensor mask = tasks.empty() ? Tensor() : mask_for(ring, blocks.owner(step));
+    for (const AttentionTask& task : tasks) {
+      const AttentionGrads added =
+          attend_backward(part(grad, task.queries), part(query, task.queries), part(block.key, task.keys),
+                          part(block.value, task.keys), part(found, task.queries), form_of(ring, task, mask));
       part(query_grad, task.queries).add_(added.query);
       part(sums.key, task.keys).add_(added.key);
       part(sums.value, task.keys).add_(added.value);
@@ -165,8 +183,10 @@ struct RingAttention : Function<RingAttention> {
   static Tensor forward(AutogradContext* context, const Tensor& query, const Tensor& key, const Tensor& value,
                         const Ring& ring) {
     const AttentionBlock found = forward_ring(query, key, value, ring);
-    context->saved_data["ring"] = c10::IValue::make_capsule(c10::make_intrusive<KeptRing>(ring));
-    context->save_for_backward({query, key, value, found.output, found.logsumexp});
+    Ring kept = ring;
+    kept.mask = Tensor();  // kept as a tensor of the graph: a write to it is seen
+    context->saved_data["ring"] = c10::IValue::make_capsule(c10::make_intrusive<KeptRing>(std::move(kept)));
+    context->save_for_backward({query, key, value, found.output, found.logsumexp, ring.mask});
     return found.output.to(query.scalar_type());
   }
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
@@ -176,7 +196,8 @@ struct RingAttention : Function<RingAttention> {
                                          .str());
     }
     const variable_list saved = context->get_saved_variables();
-    const Ring& ring = static_cast<KeptRing*>(context->saved_data["ring"].toCapsule().get())->ring;
+    Ring ring = static_cast<KeptRing*>(context->saved_data["ring"].toCapsule().get())->ring;
+    ring.mask = saved[5];
     const AttentionGrads found =
         backward_ring(grads[0], saved[0], saved[1], saved[2], AttentionBlock{saved[3], saved[4]}, ring);
     return {found.query, found.key, found.value, Tensor()};

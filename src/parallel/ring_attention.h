@@ -17,6 +17,9 @@ struct Ring {
   std::vector<std::vector<Run>> keys;
   bool causal = false;
   double scale = 1;
+  /// Where defined, and then the attention is not causal: [batch, heads, this rank's queries, the keys of all], or ones
+  /// in their places. True where a query sees a key or, of numbers, what is added to its score. Has no gradient.
+  at::Tensor mask = {};
 };
 
 /// This rank's rows of attention. Query [batch, heads, rows, width] and so on are its own rows, none where it has none;

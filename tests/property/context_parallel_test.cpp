@@ -144,6 +144,93 @@ TEST(ContextParallelTest, OutsideOfTheScopeAndWithAMaskItIsRightToo) {
   });
 }
 
+Answer attend_masked(Tensor query, Tensor key, Tensor value, const Tensor& mask) {
+  for (Tensor* tensor : {&query, &key, &value}) tensor->requires_grad_(true);
+  const Tensor output = torch::scaled_dot_product_attention(query, key, value, mask, 0.0, false, std::nullopt,
+                                                            query.size(1) != key.size(1));
+  (output * numbers(output.sizes(), 7)).sum().backward();
+  return {output.detach(), query.grad(), key.grad(), value.grad()};
+}
+
+// A mask, plain or distributed in any way, in a ring: bool or of numbers, of the scores' shape or with ones in it.
+void check_masked(const Sample& sample, const Tensor& mask, const std::string& mesh_text, const Placements& query,
+                  const Placements& key) {
+  SCOPED_TRACE(mesh_text + to_string(query) + to_string(key) + " mask " + sherd::to_string(mask.sizes().vec()));
+  const std::vector<Tensor> inputs = inputs_of(sample);
+  const Answer expected = attend_masked(inputs[0].clone(), inputs[1].clone(), inputs[2].clone(), mask);
+  const Mesh ranks = parse_mesh(mesh_text);
+  spawn(static_cast<int>(ranks.size()), [&](World&) {
+    const DeviceMesh mesh("cpu", ranks);
+    const auto place = [&](const Tensor& tensor, const Placements& placements) {
+      return distribute_tensor(tensor, mesh, placements, {.source = std::nullopt});
+    };
+    const ContextParallel scope(mesh["cp"]);
+    for (const int64_t dim : {-1, 0, static_cast<int>(mask.dim()) - 1}) {
+      const Tensor given = dim < 0 ? mask : place(mask, Placements(query.size(), Shard(dim)));
+      expect_equal(attend_masked(place(inputs[0], query), place(inputs[1], key), place(inputs[2], key), given),
+                   expected);
+    }
+  });
+}
+
+TEST(ContextParallelTest, Masks) {
+  const auto near = [](int64_t rows, int64_t keys) { return torch::ones({rows, keys}, torch::kBool).triu(-2).tril(3); };
+  for (const char* mesh : {"[cp=1]", "[cp=2]", "[cp=3]", "[cp=4]"}) {
+    check_masked({}, near(12, 12), mesh, {Shard(2)}, {Shard(2)});
+    check_masked({}, numbers({2, 4, 12, 12}, 5), mesh, {Shard(2)}, {Shard(2)});
+  }
+  check_masked({}, numbers({4, 1, 12}, 5), "[cp=2]", {Shard(2)}, {Shard(2)});
+  check_masked({}, numbers({2, 1, 12, 1}, 5), "[cp=2]", {Shard(2)}, {Shard(2)});
+  check_masked({.length = 7, .keys = 7}, near(7, 7), "[cp=4]", {Shard(2)}, {Shard(2)});
+  check_masked({.length = 5, .keys = 9}, numbers({2, 1, 5, 9}, 5), "[cp=4]", {Shard(2)}, {Shard(2)});
+  check_masked({}, near(12, 12), "[cp=2]", {StridedShard(2, 3)}, {Ragged(2, {0, 10, 12})});
+  check_masked({.key_heads = 2}, numbers({1, 4, 12, 12}, 5), "[cp=2]", {Shard(2)}, {Shard(2)});
+  check_masked({}, numbers({2, 1, 12, 12}, 5), "[dp=2, cp=2]", {Shard(0), Shard(2)}, {Shard(0), Shard(2)});
+  check_masked({}, numbers({1, 4, 12, 12}, 5), "[cp=2, tp=2]", {Shard(2), Shard(1)}, {Shard(2), Shard(1)});
+}
+
+// The first queries see nothing, others none of the keys of some ranks.
+TEST(ContextParallelTest, QueriesThatSeeNoKey) {
+  Tensor mask = torch::ones({12, 12}, torch::kBool).tril(-3);
+  check_masked({}, mask, "[cp=3]", {Shard(2)}, {Shard(2)});
+  check_masked({}, torch::zeros({12, 12}, torch::kDouble).masked_fill(mask.logical_not(), -INFINITY), "[cp=4]",
+               {StridedShard(2, 3)}, {Shard(2)});
+}
+
+TEST(ContextParallelTest, ARingWithAMaskGathersNothing) {
+  spawn(4, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {4}, {"cp"});
+    const auto cut = [&](int64_t salt) {
+      return distribute_tensor(numbers({1, 2, 16, 4}, salt), mesh, {Shard(2)}, {.source = std::nullopt});
+    };
+    const Tensor query = cut(1), key = cut(2), value = cut(3);
+    const ContextParallel scope(mesh);
+    const CommRecorder recorder;
+    torch::scaled_dot_product_attention(query, key, value, torch::ones({16, 16}, torch::kBool).tril());
+    EXPECT_EQ(recorder.bytes(), 3 * 2 * (2 * 4 * 4) * 8);  // three blocks of keys and values, and nothing of the mask
+    for (const CollectiveCall& call : recorder.calls()) {
+      EXPECT_TRUE(call.name == "send" || call.name == "receive") << call.name;
+    }
+  });
+}
+
+// A mask with a gradient goes the ordinary way.
+TEST(ContextParallelTest, AMaskThatLearns) {
+  const std::vector<Tensor> inputs = inputs_of({});
+  Tensor alone = numbers({12, 12}, 5).requires_grad_(true);
+  const Answer expected = attend_masked(inputs[0].clone(), inputs[1].clone(), inputs[2].clone(), alone);
+  spawn(2, [&](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"cp"});
+    const auto cut = [&](const Tensor& tensor) {
+      return distribute_tensor(tensor, mesh, {Shard(2)}, {.source = std::nullopt});
+    };
+    const ContextParallel scope(mesh);
+    Tensor mask = distribute_tensor(alone.detach(), mesh, {Replicate()}, {.source = std::nullopt}).requires_grad_(true);
+    expect_equal(attend_masked(cut(inputs[0]), cut(inputs[1]), cut(inputs[2]), mask), expected);
+    EXPECT_LE((full_tensor(mask.grad()) - alone.grad()).abs().max().item<double>(), 1e-10);
+  });
+}
+
 TEST(ContextParallelTest, HalfPrecisionIsAsGoodAsOnOneDevice) {
   const Sample sample;
   std::vector<Tensor> inputs = inputs_of(sample);
