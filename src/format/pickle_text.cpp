@@ -6,6 +6,8 @@
 #include <cstring>
 #include <vector>
 
+#include "format/negate.h"
+
 namespace sherd::format {
 namespace {
 
@@ -128,14 +130,7 @@ std::optional<std::string> parse_decimal(std::string_view digits) {
     if (carry > 0) magnitude.push_back(static_cast<uint8_t>(carry));
   }
   magnitude.push_back(0);  // room for the sign
-  if (negative) {
-    uint32_t carry = 1;
-    for (uint8_t& byte : magnitude) {
-      carry += static_cast<uint8_t>(~byte);
-      byte = static_cast<uint8_t>(carry);
-      carry >>= 8;
-    }
-  }
+  if (negative) negate(magnitude);
   const auto redundant = [&] {
     const size_t n = magnitude.size();
     return n > 1 && ((magnitude[n - 1] == 0 && magnitude[n - 2] < 0x80) ||

@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "format/negate.h"
+
 namespace sherd::format {
 namespace {
 
@@ -34,14 +36,7 @@ bool same(const T& a, const T& b) {
 std::string decimal(const BigInt& value) {
   std::vector<uint8_t> magnitude(value.bytes.begin(), value.bytes.end());  // little endian
   const bool negative = !magnitude.empty() && magnitude.back() >= 0x80;
-  if (negative) {
-    uint32_t carry = 1;
-    for (uint8_t& byte : magnitude) {
-      carry += static_cast<uint8_t>(~byte);
-      byte = static_cast<uint8_t>(carry);
-      carry >>= 8;
-    }
-  }
+  if (negative) negate(magnitude);
   std::string digits;
   while (!magnitude.empty()) {
     uint32_t rest = 0;

@@ -15,6 +15,7 @@
 #include "stored/copy_elements.h"
 #include "stored/memory_file.h"
 #include "stored/merge_metadata.h"
+#include "stored/open_block_file.h"
 #include "stored/read_file.h"
 #include "stored/read_manifest.h"
 
@@ -162,20 +163,7 @@ BlockFile& DcpCheckpoint::file(int32_t number) {
         path, *digests, [this](const format::BlockPlace& place) { return base_file(place); }, options_);
     return *file;
   }
-  if (!storage_->exists(path)) {
-    throw std::runtime_error(ErrorText(options_.operation, "a file of the checkpoint is missing")
-                                 .fact("file", path)
-                                 .help("another checkpoint, or bring the file back"));
-  }
-  std::shared_ptr<const StoredFile> stored = storage_->open(path);
-  if (digests != nullptr && digests->length != stored->size()) {
-    throw std::runtime_error(ErrorText(options_.operation, "a file of the checkpoint has another length than was saved")
-                                 .fact("file", path)
-                                 .fact("bytes saved", fmt::to_string(digests->length))
-                                 .fact("bytes there", fmt::to_string(stored->size()))
-                                 .help("another checkpoint: this one is damaged"));
-  }
-  file = std::make_unique<BlockFile>(path, std::move(stored), options_.verify ? digests : nullptr, options_);
+  file = open_block_file(*storage_, path, digests, options_);
   return *file;
 }
 

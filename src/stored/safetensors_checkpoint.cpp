@@ -12,6 +12,7 @@
 #include "format/object_json.h"
 #include "sherd/error.h"
 #include "stored/copy_elements.h"
+#include "stored/open_block_file.h"
 #include "stored/read_file.h"
 #include "stored/read_manifest.h"
 
@@ -176,22 +177,7 @@ std::string SafetensorsCheckpoint::path_of(const std::string& name) const {
 }
 
 std::unique_ptr<BlockFile> SafetensorsCheckpoint::open_file(const std::string& name) const {
-  const std::string path = path_of(name);
-  if (!storage_->exists(path)) {
-    throw std::runtime_error(ErrorText(options_.operation, "a file of the checkpoint is missing")
-                                 .fact("file", path)
-                                 .help("another checkpoint, or bring the file back"));
-  }
-  std::shared_ptr<const StoredFile> stored = storage_->open(path);
-  const format::ManifestFile* digests = manifest_ ? manifest_->find(name) : nullptr;
-  if (digests != nullptr && digests->length != stored->size()) {
-    throw std::runtime_error(ErrorText(options_.operation, "a file of the checkpoint has another length than was saved")
-                                 .fact("file", path)
-                                 .fact("bytes saved", fmt::to_string(digests->length))
-                                 .fact("bytes there", fmt::to_string(stored->size()))
-                                 .help("another checkpoint: this one is damaged"));
-  }
-  return std::make_unique<BlockFile>(path, std::move(stored), options_.verify ? digests : nullptr, options_);
+  return open_block_file(*storage_, path_of(name), manifest_ ? manifest_->find(name) : nullptr, options_);
 }
 
 format::SafetensorsFile SafetensorsCheckpoint::read_header(const std::string& name) {
