@@ -5,6 +5,7 @@
 
 #include <array>
 #include <deque>
+#include <memory>
 #include <utility>
 
 #include "comm/call.h"
@@ -119,13 +120,14 @@ struct Forms {
 Forms::~Forms() { forms = nullptr; }
 
 [[gnu::noinline]] const DTensorImpl& make_form(const SpecPtr& spec, size_t slot) {
-  thread_local Forms all;
-  forms = &all;
+  // On the heap: little room is left for a thread's own data where a running program loads the library.
+  thread_local const auto all = std::make_unique<Forms>();
+  forms = all.get();
   auto impl = c10::make_intrusive<DTensorImpl>(c10::DispatchKeySet(c10::DispatchKey::CPU),
                                                caffe2::TypeMeta::Make<uint8_t>(), c10::Device(c10::kMeta));
   impl->set_sizes_and_strides(spec->sizes, spec->strides);
-  all.known[slot] = {spec, std::move(impl)};
-  return *all.known[slot].impl;
+  all->known[slot] = {spec, std::move(impl)};
+  return *all->known[slot].impl;
 }
 
 const DTensorImpl& form_of(const SpecPtr& spec) {
