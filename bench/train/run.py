@@ -8,7 +8,8 @@ most memory that a rank had (`ratio` is sherd / python, too: below 1 is better).
 steps after 10; C++ over shared memory, Python over Gloo; the same weights and batches, and the losses of the first step that is measured
 are compared (later ones drift apart by rounding). The sides take turns, the best of the runs counts. Python's bytes are counted as sherd's are, by looking at each collective. --large-steps: another number of
 steps for the large model, whose step takes seconds on few cores. --quick: few steps of the small model, to see that it works.
---device cuda: one rank, its time for a step, and beside both sides C++ without sherd.
+--device cuda: one rank, its time for a step, and beside both sides C++ without sherd; then both C++ sides with the step captured in a
+CUDA graph, which plays the kernels without the host.
 """
 
 import argparse
@@ -66,7 +67,8 @@ def print_rows(rows):
     for row in rows:
         ratio = "-" if row["ratio"] is None else f"{row['ratio']:.3f}"
         plain = f", C++ alone {row['plain']}: {row['of_plain']} of it" if "plain" in row else ""
-        print(f"{row['case']:<40}{row['sherd']:>14,.1f}{row['python']:>14,.1f}{ratio:>9}  {row['unit']}{plain}", flush=True)
+        python = "-" if row["python"] is None else f"{row['python']:,.1f}"
+        print(f"{row['case']:<40}{row['sherd']:>14,.1f}{python:>14}{ratio:>9}  {row['unit']}{plain}", flush=True)
 
 
 def misses(rows):
@@ -91,6 +93,12 @@ def on_four_ranks(options, sides):
             yield from rows_for(name, best["sherd"], best["Python"])
 
 
+def step_times(size, rows):
+    """Milliseconds for a step of each side."""
+    length, batch = size[size.index("--length") + 1], size[size.index("--batch") + 1]
+    return {side: 1e3 * length * batch / row["tokens_per_second"] for side, row in rows.items()}
+
+
 def on_one_gpu(options, sides):
     """One rank: what sherd adds to a step."""
     plain = {"C++ alone": [*sides["sherd"], "--plain"], "Python alone": [*sides["Python"], "--plain"]}
@@ -99,14 +107,24 @@ def on_one_gpu(options, sides):
             continue
         settings = [*size, "--device", "cuda", "--steps", options.steps, "--warmup", options.warmup]
         best = measured(options, f"{model}, one GPU", 1, {"sherd": sides["sherd"], **plain}, settings)
-        length, batch = size[size.index("--length") + 1], size[size.index("--batch") + 1]
-        times = {side: 1e3 * length * batch / row["tokens_per_second"] for side, row in best.items()}
+        times = step_times(size, best)
         sherd, python = round(times["sherd"], 3), round(times["Python alone"], 3)
         yield {
             "case": f"{model}, one GPU",
             "sherd": sherd,
             "python": python,
             "ratio": round(sherd / python, 3),
+            "unit": "ms/step",
+            "plain": round(times["C++ alone"], 3),
+            "of_plain": round(times["sherd"] / times["C++ alone"], 3),
+        }
+        captured = {"sherd": [*sides["sherd"], "--graph"], "C++ alone": [*plain["C++ alone"], "--graph"]}
+        times = step_times(size, measured(options, f"{model}, one GPU, captured", 1, captured, settings))
+        yield {
+            "case": f"{model}, one GPU, captured",
+            "sherd": round(times["sherd"], 3),
+            "python": None,
+            "ratio": None,
             "unit": "ms/step",
             "plain": round(times["C++ alone"], 3),
             "of_plain": round(times["sherd"] / times["C++ alone"], 3),
