@@ -2,7 +2,6 @@
 // The kernel of one operator with the C++ signature that torch gives it. See typed_kernels.h.
 
 #include <ATen/core/boxing/impl/boxing.h>
-#include <ATen/ops/detach_ops.h>
 #include <ATen/ops/view_ops.h>
 #include <c10/core/GradMode.h>
 
@@ -154,12 +153,8 @@ class TypedOpKernel<Op, Return(First, Rest...)> final : public c10::OperatorKern
   }
 
   template <size_t... I>
-  Return run(OpPlan& plan, [[maybe_unused]] const c10::DispatchKeySet* kernel, std::index_sequence<I...>, First first,
-             Rest... rest) {
-    if constexpr (std::is_same_v<Op, at::_ops::detach>) {
-      // The same local tensor serves both: what autograd knows of a DTensor is in the DTensor.
-      return as_view_of(first, wrap_one(plan, meta_of(first)->local, 0));
-    } else if constexpr (std::is_same_v<Return, at::Tensor&>) {
+  Return run(OpPlan& plan, const c10::DispatchKeySet* kernel, std::index_sequence<I...>, First first, Rest... rest) {
+    if constexpr (std::is_same_v<Return, at::Tensor&>) {
       at::Tensor& local = local_argument(plan, 0, first);
       call_local(kernel, local, local_argument(plan, I + 1, rest)...);
       note_write(local, *plan.mesh);

@@ -174,6 +174,10 @@ TEST(LoneRankTest, DetachedTensorsShareDataAndNothingElse) {
     EXPECT_EQ(leaf.sizes(), (std::vector<int64_t>{5, 4}));
     EXPECT_EQ(to_local(leaf.detach()).dim(), 2);
     expect_close(detached, numbers({5, 4}).mul(2).unsqueeze(0), "its shape is its own");
+    to_local(leaf.detach()).unsqueeze_(0);
+    to_local(leaf.detach()).requires_grad_();
+    EXPECT_FALSE(to_local(leaf.detach()).requires_grad());
+    EXPECT_EQ(to_local(leaf.detach()).dim(), 2);
   });
 }
 
