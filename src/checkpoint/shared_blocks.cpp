@@ -20,13 +20,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kRound = 16;          // blocks that are brought at a time
-constexpr int64_t kSlots = 2 * kRound;  // while one half is used, the other is filled
-constexpr size_t kMostRanks = 256;      // of a ring
-constexpr size_t kMostRings = 4;        // of a rank's memory
-constexpr size_t kMostRanges = 4096;    // that are told
-constexpr int64_t kLeastBlocks = 16;    // below that nothing is won
-constexpr uint32_t kGone = 0x7fffffff;  // more than any round
+// Blocks that are brought at a time: a few, which are still in the cache when the others take them, and for many ranks
+// more, so that each has something to bring.
+constexpr int64_t kFewBlocks = 8;
+constexpr int64_t kManyBlocks = 16;
+constexpr int64_t kSlots = 2 * kManyBlocks;  // while one half is used, the other is filled
+constexpr size_t kMostRanks = 256;           // of a ring
+constexpr size_t kMostRings = 4;             // of a rank's memory
+constexpr size_t kMostRanges = 4096;         // that are told
+constexpr int64_t kLeastBlocks = 16;         // below that nothing is won
+constexpr uint32_t kGone = 0x7fffffff;       // more than any round
 constexpr auto kToAppear = std::chrono::seconds(2);
 constexpr auto kToGoOn = std::chrono::seconds(10);
 
@@ -93,6 +96,7 @@ class SharedBlocks::Ring {
         slots_(memory + kHead),
         place_(place),
         ranks_(ranks),
+        at_once_(static_cast<int64_t>(ranks) <= kFewBlocks ? kFewBlocks : kManyBlocks),
         threads_(threads),
         read_(read) {
     own().here.raise(1);
@@ -104,8 +108,11 @@ class SharedBlocks::Ring {
     return blocks_ - (range.end - range.begin);
   }
 
+  /// How many blocks come together with this one, itself and those after it.
+  int64_t left_of_round(int64_t block) const { return at_once_ - block % at_once_; }
+
   void enter(int64_t block) {
-    while (!is_broken() && round_ < block / kRound) {
+    while (!is_broken() && round_ < block / at_once_) {
       try {
         enter_next();
       } catch (const std::exception&) {
@@ -115,8 +122,8 @@ class SharedBlocks::Ring {
   }
 
   const std::byte* find(int64_t block) const {
-    if (is_broken() || block / kRound != round_) return nullptr;
-    const auto slot = static_cast<size_t>(block % kSlots);
+    if (is_broken() || block / at_once_ != round_) return nullptr;
+    const auto slot = static_cast<size_t>(block % (2 * at_once_));
     if (head_.rounds[slot].load(std::memory_order_acquire) != static_cast<uint32_t>(round_ + 1)) return nullptr;
     return slots_ + slot * static_cast<size_t>(format::kBlock);
   }
@@ -158,7 +165,7 @@ class SharedBlocks::Ring {
 
   void fill(int64_t round) {
     std::vector<int64_t> blocks;
-    for (int64_t block = round * kRound; block < std::min((round + 1) * kRound, blocks_); ++block) {
+    for (int64_t block = round * at_once_; block < std::min((round + 1) * at_once_, blocks_); ++block) {
       if (static_cast<size_t>(block) % ranks_ == place_) blocks.push_back(block);
     }
     std::atomic<size_t> next = 0;
@@ -170,7 +177,7 @@ class SharedBlocks::Ring {
   void fill_slot(int64_t block, int64_t round) {
     const auto range = std::prev(std::upper_bound(ranges_.begin(), ranges_.end(), block,
                                                   [](int64_t b, const Numbered& r) { return b < r.first; }));
-    const auto slot = static_cast<size_t>(block % kSlots);
+    const auto slot = static_cast<size_t>(block % (2 * at_once_));
     try {
       read_(range->range.file, range->range.begin + block - range->first,
             {slots_ + slot * static_cast<size_t>(format::kBlock), static_cast<size_t>(format::kBlock)});
@@ -188,6 +195,7 @@ class SharedBlocks::Ring {
   std::byte* slots_;
   size_t place_;
   size_t ranks_;
+  int64_t at_once_;
   int threads_;
   const Read& read_;
   std::vector<Numbered> ranges_;
@@ -300,7 +308,7 @@ int64_t SharedBlocks::bring(int32_t file, int64_t block) {
   if (const Stretch* stretch = find_stretch(file, block)) {
     const int64_t number = stretch->first + block - stretch->range.begin;
     stretch->ring->enter(number);
-    return std::min(stretch->range.end, block + kRound - number % kRound);
+    return std::min(stretch->range.end, block + stretch->ring->left_of_round(number));
   }
   const auto next = std::find_if(stretches_.begin(), stretches_.end(), [&](const Stretch& stretch) {
     return stretch.range.file == file && stretch.range.begin > block;

@@ -10,7 +10,7 @@ namespace {
 using Bytes = std::span<const std::byte>;
 
 // What fits into a core's cache, so that a checksum, a digest and the copy into the file read memory once.
-constexpr size_t kPart = size_t{256} << 10;
+constexpr size_t kPart = size_t{512} << 10;
 // From here on the caller's memory is written as it is; below, bytes are gathered first.
 constexpr size_t kLarge = size_t{64} << 10;
 
