@@ -5,18 +5,10 @@
 #include "bindings.h"
 #include "sherd/convert.h"
 #include "sherd/inspect.h"
+#include "told.h"
 
 namespace sherd::python {
 namespace {
-
-// Told with the interpreter's lock, by whichever thread works; what Python raises ends the work.
-Progress progress_of(const std::optional<py::function>& told) {
-  if (!told) return {};
-  return [told](int64_t done, int64_t total) {
-    const py::gil_scoped_acquire gil;
-    (*told)(done, total);
-  };
-}
 
 CheckpointFormat format_named(const std::optional<std::string>& name) {
   for (const auto format : {CheckpointFormat::dcp, CheckpointFormat::safetensors, CheckpointFormat::torch_save}) {
@@ -131,7 +123,7 @@ RewriteResult rewrite(const std::vector<std::string>& from, const std::string& t
   options.overwrite = overwrite;
   options.verify = verify;
   options.skip_damaged = skip_damaged;
-  options.progress = progress_of(progress);
+  options.progress = told(progress);
   const py::gil_scoped_release released;
   return rewrite_checkpoint(from, to, options);
 }
@@ -147,7 +139,7 @@ void bind_checkpoint_files(py::module_& module) {
       [](const std::string& path) { return inspect_checkpoint(path, {.operation = "inspect_checkpoint"}); },
       ReleaseGil());
   module.def("verify_checkpoint", [](const std::string& path, const std::optional<py::function>& progress) {
-    const VerifyOptions options{.operation = "verify_checkpoint", .progress = progress_of(progress)};
+    const VerifyOptions options{.operation = "verify_checkpoint", .progress = told(progress)};
     const py::gil_scoped_release released;
     return verify_checkpoint(path, options);
   });
@@ -157,7 +149,7 @@ void bind_checkpoint_files(py::module_& module) {
                               .absolute = absolute,
                               .relative = relative,
                               .ignore_dtypes = ignore_dtypes,
-                              .progress = progress_of(progress)};
+                              .progress = told(progress)};
     const py::gil_scoped_release released;
     return diff_checkpoints(path, other, options);
   });

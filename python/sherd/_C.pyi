@@ -198,9 +198,18 @@ class LoadResult:
 
 _Pickle = Callable[[Any], bytes]
 _Unpickle = Callable[[bytes], Any]
+_Progress = Callable[[int, int], None]
 
 class SaveArguments:
-    def __init__(self, group: Group | None, overwrite: bool, base: str, format: str, compress: bool) -> None: ...
+    def __init__(
+        self,
+        group: Group | None,
+        overwrite: bool,
+        base: str,
+        format: str,
+        compress: bool,
+        progress: _Progress | None,
+    ) -> None: ...
 
 def save(
     world: World, state: dict[Any, Any], path: str, arguments: SaveArguments, pickle: _Pickle
@@ -215,10 +224,33 @@ def load(
     group: Group | None,
     strict: bool,
     verify: bool,
+    progress: _Progress | None,
     pickle: _Pickle,
     unpickle: _Unpickle,
 ) -> tuple[dict[Any, Any], LoadResult]: ...
-def load_state_dict(path: str, names: list[str], verify: bool, unpickle: _Unpickle) -> dict[Any, Any]: ...
+def load_state_dict(
+    path: str, names: list[str], verify: bool, progress: _Progress | None, unpickle: _Unpickle
+) -> dict[Any, Any]: ...
+
+class CheckpointManager:
+    def __init__(
+        self, world: World, folder: str, keep_last: int, keep_every: int, incremental: bool, group: Group | None
+    ) -> None: ...
+    def save(self, step: int, state: dict[Any, Any], pickle: _Pickle) -> SaveResult: ...
+    def save_async(self, step: int, state: dict[Any, Any], pickle: _Pickle) -> SaveFuture: ...
+    def wait(self) -> None: ...
+    def steps(self) -> list[int]: ...
+    def path_of(self, step: int) -> str: ...
+    def load_latest(
+        self,
+        state: dict[Any, Any],
+        strict: bool,
+        verify: bool,
+        progress: _Progress | None,
+        pickle: _Pickle,
+        unpickle: _Unpickle,
+    ) -> tuple[int | None, dict[Any, Any]]: ...
+    def warnings(self) -> list[str]: ...
 
 # Layouts
 

@@ -63,6 +63,7 @@ from ._build import VERSION as __version__
 from ._averages import ExponentialMovingAverage
 from ._checkpoint import OpaqueObject, load, load_state_dict, save, save_async
 from ._checkpoint_files import diff_checkpoints, inspect_checkpoint, rewrite_checkpoint, verify_checkpoint
+from ._checkpoint_manager import CheckpointManager
 from ._comm_debug import CommDebugMode, explain_step, named_scope
 from ._experts import expert_parallel
 from ._explain import explain
@@ -159,6 +160,7 @@ __all__ = [
     "Box",
     "Checkpointable",
     "ChunkMetadata",
+    "CheckpointManager",
     "CollectiveCall",
     "ColwiseParallel",
     "CommDebugMode",

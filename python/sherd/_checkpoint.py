@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import io
 import os
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from . import _C
 from ._world import init
+
+Progress = Callable[[int, int], None]
+_telling: list[_C.SaveFuture] = []  # saves whose threads call Python
 
 
 class OpaqueObject:
@@ -38,6 +43,7 @@ def save(
     base: str | os.PathLike[str] = "",
     format: str = "automatic",
     compress: bool = False,
+    progress: Progress | None = None,
 ) -> _C.SaveResult:
     """Writes one checkpoint together with the other ranks: nested dicts and lists of tensors (plain, DTensors, ShardedTensors,
     LocalShardsWrappers), numbers, texts and other values, and objects that have `state_dict` and `load_state_dict`.
@@ -48,6 +54,8 @@ def save(
     one file where it ends in `.safetensors`, `.pt`, `.pth` or `.bin`, else "dcp". A folder of safetensors has files for each rank,
     as `HuggingFaceStorageReader` reads them; what is no tensor is in their metadata as JSON.
 
+    `progress(bytes, total)` is called now and then with what this rank has written; what it raises ends the save on all ranks.
+
     >>> import tempfile, torch, sherd
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = sherd.save({"w": torch.arange(4.0), "step": 7}, f"{folder}/ck")
@@ -56,7 +64,7 @@ def save(
     >>> state
     {'w': tensor([0., 1., 2., 3.]), 'step': 7}
     """
-    arguments = _C.SaveArguments(group, overwrite, os.fspath(base), format, compress)
+    arguments = _C.SaveArguments(group, overwrite, os.fspath(base), format, compress, progress)
     return _C.save(init(), _states_of(state_dict), os.fspath(path), arguments, _pickled)
 
 
@@ -69,12 +77,24 @@ def save_async(
     base: str | os.PathLike[str] = "",
     format: str = "automatic",
     compress: bool = False,
+    progress: Progress | None = None,
 ) -> _C.SaveFuture:
     """The same in the background. Returns when a copy of the state is made; `wait()` of what it returns tells how it ended, or the
-    next call does. Where the last one is not over, waits for it first.
+    next call does. Where the last one is not over, waits for it first. `progress` is called by another thread.
+
+    >>> import tempfile, torch, sherd
+    >>> told = []
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     future = sherd.save_async({"w": torch.zeros(10)}, f"{folder}/ck", progress=lambda done, total: told.append((done, total)))
+    ...     _ = future.wait()
+    >>> told[-1][0] == told[-1][1]
+    True
     """
-    arguments = _C.SaveArguments(group, overwrite, os.fspath(base), format, compress)
-    return _C.save_async(init(), _states_of(state_dict), os.fspath(path), arguments, _pickled)
+    arguments = _C.SaveArguments(group, overwrite, os.fspath(base), format, compress, progress)
+    future = _C.save_async(init(), _states_of(state_dict), os.fspath(path), arguments, _pickled)
+    if progress is not None:
+        _telling[:] = [other for other in _telling if not other.ready()] + [future]
+    return future
 
 
 def load(
@@ -84,22 +104,24 @@ def load(
     group: _C.Group | None = None,
     strict: bool = True,
     verify: bool = True,
+    progress: Progress | None = None,
 ) -> _C.LoadResult:
     """Fills the state from a checkpoint, whatever mesh it was saved on: tensors in place, other values replaced. Keys that the
     checkpoint lacks are an error unless `strict` is off. With `verify`, digests are compared of everything that is read.
+    `progress(bytes, total)` is called now and then with what this rank has of what it wants.
     """
     states = _states_of(state_dict)
-    loaded, result = _C.load(init(), states, os.fspath(path), group, strict, verify, _pickled, _unpickled)
-    for key, value in state_dict.items():
-        if _is_stateful(value):
-            value.load_state_dict(_put_back(states[key], loaded[key]))
-        else:
-            state_dict[key] = _put_back(value, loaded[key])
+    loaded, result = _C.load(init(), states, os.fspath(path), group, strict, verify, progress, _pickled, _unpickled)
+    _filled(state_dict, states, loaded)
     return result
 
 
 def load_state_dict(
-    path: str | os.PathLike[str], names: Sequence[str] = (), *, verify: bool = True
+    path: str | os.PathLike[str],
+    names: Sequence[str] = (),
+    *,
+    verify: bool = True,
+    progress: Progress | None = None,
 ) -> dict[Any, Any]:
     """The whole checkpoint, or the keys in `names` and what is below them: plain tensors on the CPU. Each rank reads for itself.
 
@@ -109,7 +131,24 @@ def load_state_dict(
     ...     sherd.load_state_dict(f"{folder}/ck", ["model.w", "step"])
     {'model': {'w': tensor([1., 1.])}, 'step': 7}
     """
-    return _C.load_state_dict(os.fspath(path), list(names), verify, _unpickled)
+    return _C.load_state_dict(os.fspath(path), list(names), verify, progress, _unpickled)
+
+
+@atexit.register
+def _tell_the_rest() -> None:
+    """A thread that saves cannot call Python any more once the interpreter ends. How a save ended is told by its future alone."""
+    for future in _telling:
+        with contextlib.suppress(Exception):
+            future.wait()
+
+
+def _filled(state_dict: dict[Any, Any], states: dict[Any, Any], loaded: dict[Any, Any]) -> None:
+    """Puts what was loaded into `states`, what `_states_of` made of `state_dict`, where it belongs."""
+    for key, value in state_dict.items():
+        if _is_stateful(value):
+            value.load_state_dict(_put_back(states[key], loaded[key]))
+        else:
+            state_dict[key] = _put_back(value, loaded[key])
 
 
 def _is_stateful(value: Any) -> bool:

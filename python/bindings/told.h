@@ -1,0 +1,20 @@
+#pragma once
+// Functions of Python that are told how far a work is.
+
+#include <functional>
+#include <optional>
+
+#include "bindings.h"
+#include "sherd/checkpoint.h"
+#include "sherd/progress.h"
+
+namespace sherd::python {
+
+/// Called with the interpreter's lock, by whichever thread works; what Python raises ends the work. The result may be
+/// copied and destroyed without the lock. Nothing for nothing.
+Progress told(const std::optional<py::function>& function);
+
+/// The same in the form of save and load. What Python raises goes to all ranks, as a text.
+std::function<void(const CheckpointProgress&)> told_all_ranks(const std::optional<py::function>& function);
+
+}  // namespace sherd::python

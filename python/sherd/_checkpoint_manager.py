@@ -1,0 +1,128 @@
+"""Checkpoints of a run in one folder: which are kept, and which one to go on from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import _C
+from ._checkpoint import _filled, _pickled, _states_of, _unpickled
+from ._world import init
+
+
+class CheckpointManager:
+    """Checkpoints of a run are the folders `step-<number>` of one folder. After a save the newest `keep_last` stay (0: all), those
+    whose step is a multiple of `keep_every`, and what they stand on: with `incremental`, each is saved on the one before it.
+    All ranks make one and call it alike.
+
+    `save`, `save_async` and `resume` take a module and its optimizer, whose states are `{"model": ..., "optimizer": ..., "step": ...}` as
+    C++ programs save them, too. For more, give a state to `save` and to `load_latest`.
+
+    >>> import tempfile, torch, sherd
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> checkpoints = sherd.CheckpointManager(folder.name, keep_last=2, keep_every=4)
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = torch.optim.AdamW(model.parameters())
+    >>> step = checkpoints.resume(model, optimizer) or 0       # nothing is there the first time
+    >>> while step < 7:
+    ...     model(torch.ones(1, 2)).sum().backward()
+    ...     optimizer.step()
+    ...     step += 1
+    ...     _ = checkpoints.save(step, model, optimizer)
+    >>> checkpoints.steps()
+    [4, 6, 7]
+    >>> checkpoints.resume(model, optimizer)
+    7
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        keep_last: int = 0,
+        keep_every: int = 0,
+        incremental: bool = False,
+        group: _C.Group | None = None,
+    ) -> None:
+        self._manager = _C.CheckpointManager(init(), os.fspath(folder), keep_last, keep_every, incremental, group)
+
+    def save(
+        self, step: int, state: dict[Any, Any] | torch.nn.Module, optimizer: torch.optim.Optimizer | None = None
+    ) -> _C.SaveResult:
+        """Saves the state, or a module and its optimizer, as `step-<step>`; then removes what is not kept."""
+        return self._manager.save(step, _state_of(step, state, optimizer), _pickled)
+
+    def save_async(
+        self, step: int, state: dict[Any, Any] | torch.nn.Module, optimizer: torch.optim.Optimizer | None = None
+    ) -> _C.SaveFuture:
+        """The same in the background: returns when a copy is made. Older ones are removed when the next save begins, or by
+        `wait()`: only then is this one known to be there.
+        """
+        return self._manager.save_async(step, _state_of(step, state, optimizer), _pickled)
+
+    def wait(self) -> None:
+        """Returns when no save is under way; raises what went wrong with the last one."""
+        self._manager.wait()
+
+    def steps(self) -> list[int]:
+        """The steps that are there, ascending, damaged ones among them."""
+        return self._manager.steps()
+
+    def path_of(self, step: int) -> str:
+        return self._manager.path_of(step)
+
+    def load_latest(
+        self,
+        state_dict: dict[Any, Any],
+        *,
+        strict: bool = True,
+        verify: bool = True,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> int | None:
+        """Fills the state from the newest checkpoint that is not damaged, and returns its step; None where there is none. Those
+        that are skipped are named in `warnings`. A state that does not fit is an error.
+        """
+        states = _states_of(state_dict)
+        step, loaded = self._manager.load_latest(states, strict, verify, progress, _pickled, _unpickled)
+        if step is not None:
+            _filled(state_dict, states, loaded)
+        return step
+
+    def resume(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int | None:
+        """Fills the module and its optimizer from the newest checkpoint that is not damaged, and returns its step; None where
+        there is none.
+        """
+        from torch.distributed.checkpoint.state_dict import set_optimizer_state_dict  # which takes a second to import
+
+        state = _state_of(0, module, optimizer)
+        step = self.load_latest(state)
+        if step is not None:  # the module's tensors are filled; the optimizer has its numbers yet to come
+            set_optimizer_state_dict(module, optimizer, state["optimizer"])
+        return step
+
+    @property
+    def warnings(self) -> list[str]:
+        """The checkpoints that were skipped, and why."""
+        return self._manager.warnings()
+
+
+def _state_of(
+    step: int, state: dict[Any, Any] | torch.nn.Module, optimizer: torch.optim.Optimizer | None
+) -> dict[Any, Any]:
+    if isinstance(state, torch.nn.Module):
+        if optimizer is None:
+            raise ValueError(
+                "CheckpointManager: a module without its optimizer\n"
+                '  help: save(step, module, optimizer), or a state: save(step, {"model": module})'
+            )
+        from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+        return {"model": state.state_dict(), "optimizer": get_optimizer_state_dict(state, optimizer), "step": step}
+    if optimizer is not None:
+        raise ValueError(
+            "CheckpointManager: an optimizer beside a state\n  help: save(step, module, optimizer), or all of it in the state"
+        )
+    return _states_of(state)
