@@ -1,5 +1,6 @@
 #include "roomy_heap.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>  // which says what the C library is
 
@@ -16,8 +17,8 @@ namespace sherd::tools {
 void make_heap_roomy() {
   constexpr int kRoom = 64 << 20;
   constexpr int kMostInHeap = 32 << 20;  // the most that the C library takes; what is larger is mapped for itself
-  constexpr uintptr_t kPage = uintptr_t{2} << 20;
-  void* const begin = sbrk(0);
+  constexpr std::ptrdiff_t kPage = std::ptrdiff_t{2} << 20;
+  auto* const begin = static_cast<char*>(sbrk(0));
   if (mallopt(M_TOP_PAD, kRoom) == 0 || mallopt(M_MMAP_THRESHOLD, kMostInHeap) == 0 ||
       mallopt(M_TRIM_THRESHOLD, 2 * kRoom) == 0) {
     return;
@@ -25,9 +26,9 @@ void make_heap_roomy() {
   // The heap that the program began with is used up first, and then there is one that ends `kRoom` further on.
   void* volatile grown = std::malloc(size_t{1} << 20);  // volatile, or the compiler leaves both calls out
   std::free(grown);
-  const auto first = (reinterpret_cast<uintptr_t>(begin) + kPage - 1) / kPage * kPage;
-  const auto end = reinterpret_cast<uintptr_t>(sbrk(0)) / kPage * kPage;
-  if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
+  char* const first = begin + (kPage - static_cast<std::ptrdiff_t>(reinterpret_cast<uintptr_t>(begin) % kPage)) % kPage;
+  const std::ptrdiff_t size = (static_cast<char*>(sbrk(0)) - first) / kPage * kPage;
+  if (size > 0) madvise(first, static_cast<size_t>(size), MADV_HUGEPAGE);
   mallopt(M_TOP_PAD, 1 << 20);  // further room in small steps: most have enough now
 }
 
