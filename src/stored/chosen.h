@@ -43,8 +43,10 @@ struct DcpPlan {
 DcpPlan plan_dcp(const Chosen& chosen, const std::optional<RankLayouts>& layouts, const Storage& storage,
                  const std::string& path, const std::string& id, const std::string& operation);
 
-/// One file that has the path itself (file_bytes 0), or several of at most so many bytes with their index.
-std::vector<FilePlan> plan_safetensors(const Chosen& chosen, int64_t file_bytes, const std::string& operation);
+/// One file that has the path itself (file_bytes 0), or several of at most so many bytes with their index, which is
+/// last. With an id in their names there is always an index.
+std::vector<FilePlan> plan_safetensors(const Chosen& chosen, int64_t file_bytes, const std::string& operation,
+                                       const std::string& id_in_names);
 
 FilePlan plan_torch_save(const Chosen& chosen, const std::string& operation);
 

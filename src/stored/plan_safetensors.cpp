@@ -61,7 +61,8 @@ FilePlan plan_file(std::string name, std::span<const ChosenTensor* const> tensor
 
 }  // namespace
 
-std::vector<FilePlan> plan_safetensors(const Chosen& chosen, int64_t file_bytes, const std::string& operation) {
+std::vector<FilePlan> plan_safetensors(const Chosen& chosen, int64_t file_bytes, const std::string& operation,
+                                       const std::string& id_in_names) {
   check_dtypes(chosen, operation);
   std::vector<std::vector<const ChosenTensor*>> files(1);
   int64_t bytes = 0;
@@ -75,7 +76,7 @@ std::vector<FilePlan> plan_safetensors(const Chosen& chosen, int64_t file_bytes,
     bytes += tensor.bytes();
     total += tensor.bytes();
   }
-  if (files.size() == 1) {
+  if (files.size() == 1 && (file_bytes == 0 || id_in_names.empty())) {
     const char* name = file_bytes == 0 ? Draft::kItself : "model.safetensors";
     std::vector<FilePlan> plans;
     plans.push_back(plan_file(name, files.front(), texts_of(chosen)));
@@ -85,7 +86,8 @@ std::vector<FilePlan> plan_safetensors(const Chosen& chosen, int64_t file_bytes,
   format::SafetensorsIndexFile index;
   index.total_size = total;
   for (size_t i = 0; i < files.size(); ++i) {
-    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
+    const std::string name = fmt::format("model-{:05}-of-{:05}{}{}.safetensors", i + 1, files.size(),
+                                         id_in_names.empty() ? "" : "-", id_in_names);
     for (const ChosenTensor* tensor : files[i]) index.files.emplace_back(tensor->name, name);
     plans.push_back(plan_file(name, files[i], i == 0 ? texts_of(chosen) : texts_of({})));
   }

@@ -247,7 +247,9 @@ class Rewriter {
     } else if (result_.format == CheckpointFormat::safetensors) {
       const bool one_file = options_.file_bytes == 0 && to_.ends_with(".safetensors");
       const int64_t most = options_.file_bytes > 0 ? options_.file_bytes : kFileBytes;
-      plans = stored::plan_safetensors(chosen_, one_file ? 0 : most, options_.operation);
+      // Where files are put in place one by one, the index comes last and none has the name of one that was there.
+      const std::string in_names = to_storage_->replaces_whole_folders() ? "" : id;
+      plans = stored::plan_safetensors(chosen_, one_file ? 0 : most, options_.operation, in_names);
       for (const ChosenObject& object : chosen_.objects) result_.objects_as_json.push_back(object.name);
     } else {
       plans.push_back(stored::plan_torch_save(chosen_, options_.operation));
