@@ -7,6 +7,7 @@
 #include "comm/answers.h"
 #include "comm/call.h"
 #include "comm/errors.h"
+#include "comm/mesh_group.h"
 #include "tensor/xla.h"
 
 namespace sherd::detail {
@@ -44,7 +45,7 @@ void compare_modules(const char* operation, const ModuleOutline& module, const D
   std::vector<std::string> all_lines = lines_of(module);
   all_lines.insert(all_lines.end(), lines.begin(), lines.end());
   const std::string mine = fmt::format("{}\n", fmt::join(all_lines, "\n"));
-  const Group group = mesh.world().group(mesh.mesh().ranks());
+  const Group group = group_of(mesh);
   const auto difference = find_difference(group, mine);
   if (!difference) return;
   const auto& [rank, text, other_rank, other_text] = *difference;

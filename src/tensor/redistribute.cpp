@@ -12,6 +12,7 @@
 #include "comm/answers.h"
 #include "comm/device_mark.h"
 #include "comm/errors.h"
+#include "comm/mesh_group.h"
 #include "comm/world_state.h"
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
@@ -77,7 +78,7 @@ void compare_where_asked(const std::vector<Tensor>& tensors, const std::vector<P
   if (!mesh.world().checks_calls() || !mesh.coordinate() || mesh.size() == 1) return;
   std::vector<std::string> plans;
   for (size_t i = 0; i < tensors.size(); ++i) plans.push_back(plan_text(tensors[i], mesh, to[i]));
-  compare_plans(mesh.world().group(mesh.mesh().ranks()), fmt::format("{}", fmt::join(plans, "; ")));
+  compare_plans(detail::group_of(mesh), fmt::format("{}", fmt::join(plans, "; ")));
 }
 
 }  // namespace

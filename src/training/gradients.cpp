@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "comm/mesh_group.h"
 #include "tensor/edges.h"
 #include "tensor/held_boxes.h"
 #include "tensor/meta.h"
@@ -64,9 +65,7 @@ std::vector<HeldGradients> by_mesh(const std::vector<Tensor>& gradients) {
   return held;
 }
 
-Group group_of_all(const DeviceMesh& mesh) {
-  return mesh.ndim() == 1 ? mesh.group(0) : mesh.world().group(mesh.mesh().ranks());
-}
+Group group_of_all(const DeviceMesh& mesh) { return mesh.ndim() == 1 ? mesh.group(0) : group_of(mesh); }
 
 void note_written(const Tensor& gradient) {
   gradient.unsafeGetTensorImpl()->bump_version();
