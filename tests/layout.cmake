@@ -2,10 +2,12 @@
 
 sherd_test(layout_unit LABEL unit LINK core SOURCES
   unit/layout/box_test.cpp
+  unit/layout/json_text_test.cpp
   unit/layout/layout_test.cpp
   unit/layout/mesh_test.cpp
   unit/layout/parse_mutation_test.cpp
   unit/layout/placement_test.cpp
+  unit/layout/reordered_test.cpp
   unit/layout/tensor_text_test.cpp
   unit/layout/tiling_test.cpp
   unit/layout/torch_test.cpp)

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "layout/reordered.h"
 #include "plan/redistribute.h"
 #include "sherd/explain.h"
 
@@ -76,25 +77,13 @@ std::optional<Change> best_change(const MovingCall& moving, size_t moved) {
   return best;
 }
 
-// The placements of a parameter whose t() has these.
-Placements transposed(Placements placements) {
-  for (Placement& p : placements) {
-    std::visit(
-        [](auto& each) {
-          if constexpr (requires { each.dim; }) each.dim = 1 - each.dim;
-        },
-        p);
-  }
-  return placements;
-}
-
 std::string told(const MovingCall& moving, const Change& change) {
   const MovingCall::Operand& operand = moving.operands[change.operand];
   std::string text;
   if (operand.parameter.empty()) {
     text = fmt::format("operand {} as {}", change.operand, to_string(change.then, moving.mesh));
   } else {
-    const auto shown = [&](const Placements& p) { return to_string(operand.transposed ? transposed(p) : p); };
+    const auto shown = [&](const Placements& p) { return to_string(operand.transposed ? reordered(p, {1, 0}) : p); };
     text =
         fmt::format("{} as {}, not {}", operand.parameter, shown(change.then.placements), shown(change.now.placements));
   }

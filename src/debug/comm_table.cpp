@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "debug/debug_log.h"
-#include "debug/json_text.h"
 #include "debug/text_table.h"
+#include "layout/json_text.h"
 #include "plan/redistribute.h"
 #include "sherd/comm_debug.h"
 

@@ -8,7 +8,7 @@
 
 #include "debug/advice.h"
 #include "debug/debug_log.h"
-#include "debug/json_text.h"
+#include "layout/json_text.h"
 #include "plan/redistribute.h"
 
 namespace sherd {

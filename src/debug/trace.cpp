@@ -7,10 +7,11 @@
 #include <cstring>
 
 #include "comm/errors.h"
+#include "comm/mesh_group.h"
 #include "comm/observer.h"
 #include "debug/debug_log.h"
-#include "debug/json_text.h"
 #include "debug/write_file.h"
+#include "layout/json_text.h"
 #include "sherd/collectives.h"
 #include "sherd/comm_debug.h"
 
@@ -81,8 +82,6 @@ std::string events_of(const CommDebugMode& debug, int64_t shift_ns) {
   return text;
 }
 
-Group all_of(const DeviceMesh& mesh) { return mesh.world().group(mesh.mesh().ranks()); }
-
 std::string trace_of(const std::vector<std::string>& ranks) {
   std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
   for (size_t i = 0; i < ranks.size(); ++i) text += (i > 0 ? ",\n" : "") + ranks[i];
@@ -126,11 +125,11 @@ std::string gather_traces(const CommDebugMode& debug, const Group& group) {
 }
 
 std::string gather_traces(const CommDebugMode& debug, const DeviceMesh& mesh) {
-  return gather_traces(debug, all_of(mesh));
+  return gather_traces(debug, detail::group_of(mesh));
 }
 
 void save_trace(const CommDebugMode& debug, const std::string& path, const DeviceMesh& mesh) {
-  save_trace(debug, path, all_of(mesh));
+  save_trace(debug, path, detail::group_of(mesh));
 }
 
 void save_trace(const CommDebugMode& debug, const std::string& path) { write_trace(path, trace_json(debug)); }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "layout/reordered.h"
 #include "sherd/dtensor.h"
 #include "tensor/cause_of.h"
 #include "tensor/meta.h"
@@ -44,19 +45,6 @@ std::optional<std::vector<int64_t>> order_of(const Spec& view, const Spec& param
     order.push_back(static_cast<int64_t>(from));
   }
   return order;
-}
-
-Placements reordered(Placements placements, const std::vector<int64_t>& order) {
-  for (Placement& p : placements) {
-    std::visit(
-        [&](auto& placement) {
-          if constexpr (requires { placement.dim; }) {
-            placement.dim = std::find(order.begin(), order.end(), placement.dim) - order.begin();
-          }
-        },
-        p);
-  }
-  return placements;
 }
 
 }  // namespace
