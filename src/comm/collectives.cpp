@@ -19,6 +19,7 @@
 #include "comm/profiler_range.h"
 #include "comm/recorder.h"
 #include "comm/recording.h"
+#include "comm/run_moves.h"
 #include "comm/sync_backend.h"
 #include "sherd/blocking.h"
 #include "sherd/box.h"
@@ -388,6 +389,63 @@ Work all_to_all(const Group& group, const Tensor& out, const Tensor& in, c10::In
     Tensor from = movable(transport, in).view({-1});
     return {transport.backend.alltoall_base(to, from, out_rows, in_rows, {})};
   });
+}
+
+namespace {
+
+// Tensors that say how many elements of which dtype each block has.
+std::vector<Tensor> stand_ins(const std::vector<detail::ByteRuns>& blocks, const Tensor& like) {
+  const Tensor one = at::empty({1}, like.options());
+  std::vector<Tensor> tensors;
+  tensors.reserve(blocks.size());
+  for (const detail::ByteRuns& block : blocks) {
+    tensors.push_back(one.expand({static_cast<int64_t>(block.size() / like.element_size())}));
+  }
+  return tensors;
+}
+
+void move_runs(const Group& group, Collective kind, const detail::RunMove& move) {
+  const auto elements = [&](const std::vector<detail::ByteRuns>& blocks) {
+    size_t bytes = 0;
+    for (const detail::ByteRuns& block : blocks) bytes += block.size();
+    return static_cast<int64_t>(bytes / move.like.element_size());
+  };
+  const size_t own = move.takes[static_cast<size_t>(group.rank())].size() / move.like.element_size();
+  const Tensor sent = at::empty({1}, move.like.options()).expand({elements(move.gives)});
+  detail::Recorded recorded = record(group, kind, sent, elements(move.takes) - static_cast<int64_t>(own));
+  const Call call{
+      .kind = kind, .inputs = stand_ins(move.gives, move.like), .outputs = stand_ins(move.takes, move.like)};
+  const auto begin = [&](const Transport& transport) -> Started {
+    dynamic_cast<detail::TakesRuns&>(transport.backend).run_runs(call, move);
+    return {};
+  };
+  run(
+      group, kind, c10::DeviceType::CPU, std::move(recorded), [&] { return call; }, begin)
+      .wait();
+}
+
+}  // namespace
+
+bool detail::moves_runs(const Group& group, c10::DeviceType device, const char* operation) {
+  if (device != c10::DeviceType::CPU) return false;
+  c10::intrusive_ptr<c10d::Backend> backend;
+  try {
+    backend = group.state().transport(device, operation);
+  } catch (const c10::ValueError&) {
+    throw;
+  } catch (const std::exception&) {
+    group.state().rethrow(operation);
+  }
+  auto* recording = dynamic_cast<RecordingBackend*>(backend.get());
+  return dynamic_cast<const TakesRuns*>(recording != nullptr ? &recording->inner() : backend.get()) != nullptr;
+}
+
+void detail::all_to_all_runs(const Group& group, const RunMove& move) {
+  move_runs(group, Collective::all_to_all, move);
+}
+
+void detail::all_gather_runs(const Group& group, const RunMove& move) {
+  move_runs(group, Collective::all_gather, move);
 }
 
 Work broadcast(const Group& group, const Tensor& inout, int root) {

@@ -1,9 +1,11 @@
 #include "comm/shm.h"
 
 #include <algorithm>
-#include <cstring>
+#include <thread>
 
+#include "comm/byte_runs.h"
 #include "comm/call_shape.h"
+#include "comm/copy.h"
 #include "comm/errors.h"
 #include "comm/reducer.h"
 
@@ -24,8 +26,58 @@ struct Piece {
   size_t size;
 };
 
-void copy_piece(std::byte* to, const std::byte* from, size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+void copy_piece(std::byte* to, const std::byte* from, size_t bytes, CopyTo where = CopyTo::cache) {
+  if (bytes > 0 && to != from) copy_bytes(to, from, bytes, where);
+}
+
+// The blocks of one side of a call, each with the place up to which it was copied.
+class Blocks {
+ public:
+  // Where they lie in one piece each, or in runs.
+  Blocks(const std::vector<at::Tensor>& tensors, const std::vector<ByteRuns>* runs,
+         ByteRuns (*bytes_of)(const at::Tensor&)) {
+    if (runs == nullptr) {
+      for (const at::Tensor& tensor : tensors) own_.push_back(bytes_of(tensor));
+    }
+    const auto begin = [&](const ByteRuns& block) {
+      cursors_.emplace_back(block);
+      bytes_ += block.size();
+    };
+    if (runs == nullptr) {
+      std::for_each(own_.begin(), own_.end(), begin);
+    } else {
+      std::for_each(runs->begin(), runs->end(), begin);
+    }
+  }
+  Blocks(const Blocks&) = delete;
+  Blocks& operator=(const Blocks&) = delete;
+
+  bool empty() const { return cursors_.empty(); }
+  size_t bytes() const { return bytes_; }
+  RunCursor& operator[](int block) { return cursors_[static_cast<size_t>(block)]; }
+
+ private:
+  static constexpr size_t kFew = 4;  // without a place on the heap
+  c10::SmallVector<ByteRuns, kFew> own_;
+  c10::SmallVector<RunCursor, kFew> cursors_;
+  size_t bytes_ = 0;
+};
+
+struct GivenBlocks : Blocks {
+  GivenBlocks(const Call& call, const RunMove* move)
+      : Blocks(call.inputs, move != nullptr ? &move->gives : nullptr, ByteRuns::to_read) {}
+};
+struct TakenBlocks : Blocks {
+  TakenBlocks(const Call& call, const RunMove* move)
+      : Blocks(call.outputs, move != nullptr ? &move->takes : nullptr, ByteRuns::to_write) {}
+};
+
+// What a rank stages is read by another core, where each has one of its own. To write lines that lie in another core's
+// cache takes up to eight times as long as to write memory, on machines whose cores do not share one.
+CopyTo stage_to(const ShmHub& hub, size_t bytes) {
+  constexpr size_t kLeast = size_t{32} * 1024;
+  static const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  return bytes >= kLeast && hub.size() <= cores ? CopyTo::memory : CopyTo::cache;
 }
 
 size_t rounds_for(size_t bytes, size_t step) { return std::max<size_t>(1, (bytes + step - 1) / step); }
@@ -68,11 +120,21 @@ void ShmBackend::shutdown() { hub_->leave(""); }
 void ShmBackend::run(const Call& call) {
   check_blocks_per_rank(call, hub_->members().ranks);
   check_on_cpu(call);
+  guarded(call, [&] { with_contiguous(call, [&](const Call& dense) { move(dense); }); });
+}
+
+void ShmBackend::run_runs(const Call& call, const RunMove& move) {
+  check_blocks_per_rank(call, hub_->members().ranks);
+  guarded(call, [&] { call.kind == Collective::all_gather ? run_all_gather(call, &move) : run_exchange(call, &move); });
+}
+
+// Where this rank fails, the others must not wait for it.
+void ShmBackend::guarded(const Call& call, const std::function<void()>& f) {
   try {
-    with_contiguous(call, [&](const Call& dense) { move(dense); });
+    f();
   } catch (const c10::DistBackendError&) {
     throw;
-  } catch (const std::exception& error) {  // no memory, say: the others must not wait for this rank
+  } catch (const std::exception& error) {  // no memory, say
     hub_->leave(message_of(error));
     throw_comm_error(ErrorText(name_of(call.kind), "this rank cannot go on")
                          .fact("call", describe(call))
@@ -117,29 +179,25 @@ void ShmBackend::in_rounds(const Call& call, Rounds rounds, Stage stage, Take ta
   }
 }
 
-void ShmBackend::run_all_gather(const Call& call) {
-  const at::Tensor& in = call.inputs.front();
-  const size_t element = in.element_size();
+void ShmBackend::run_all_gather(const Call& call, const RunMove* move) {
+  const size_t element = representative(call).element_size();
   const size_t step = hub_->room();
+  GivenBlocks in(call, move);
+  GivenBlocks own(call, move);
+  TakenBlocks out(call, move);
+  const CopyTo where = best_for(out.bytes());
   const auto rounds = [&] {
     int64_t most = 0;
     for (int i = 0; i < getSize(); ++i) most = std::max(most, hub_->gives(i, 0));
     return rounds_for(static_cast<size_t>(most) * element, step);
   };
-  const auto stage = [&](size_t t) {
-    const Piece piece(in.nbytes(), step, t);
-    copy_piece(hub_->stage(), data_of(in) + piece.begin, piece.size);
+  const auto stage = [&](size_t) {
+    in[0].get(hub_->stage(), std::min(step, in[0].left()), stage_to(*hub_, in[0].left()));
   };
-  const auto take = [&](size_t t) {
-    if (call.outputs.empty()) return;
-    for_each_other(*hub_, [&](int i) {
-      const at::Tensor& out = call.outputs[static_cast<size_t>(i)];
-      const Piece piece(out.nbytes(), step, t);
-      copy_piece(writable(out) + piece.begin, hub_->staged(i), piece.size);
-    });
-    const Piece own(in.nbytes(), step, t);
-    const at::Tensor& out = call.outputs[static_cast<size_t>(getRank())];
-    copy_piece(writable(out) + own.begin, data_of(in) + own.begin, own.size);
+  const auto take = [&](size_t) {
+    if (out.empty()) return;
+    for_each_other(*hub_, [&](int i) { out[i].put(hub_->staged(i), std::min(step, out[i].left()), where); });
+    copy_between(out[getRank()], own[0], std::min(step, own[0].left()), where);
   };
   in_rounds(call, rounds, stage, take);
 }
@@ -148,24 +206,28 @@ void ShmBackend::run_broadcast(const Call& call) {
   const at::Tensor& tensor = call.outputs.front();
   const bool gives = call.root == getRank();
   const size_t step = hub_->room();
+  const CopyTo where = best_for(tensor.nbytes());
   const auto rounds = [&] { return rounds_for(tensor.nbytes(), step); };
   const auto stage = [&](size_t t) {
     const Piece piece(tensor.nbytes(), step, t);
-    if (gives) copy_piece(hub_->stage(), data_of(tensor) + piece.begin, piece.size);
+    if (gives) copy_piece(hub_->stage(), data_of(tensor) + piece.begin, piece.size, stage_to(*hub_, piece.size));
   };
   const auto take = [&](size_t t) {
     const Piece piece(tensor.nbytes(), step, t);
-    if (!gives) copy_piece(writable(tensor) + piece.begin, hub_->staged(call.root), piece.size);
+    if (!gives) copy_piece(writable(tensor) + piece.begin, hub_->staged(call.root), piece.size, where);
   };
   in_rounds(call, rounds, stage, take);
 }
 
 // all_to_all, and scatter, in which the root alone gives.
-void ShmBackend::run_exchange(const Call& call) {
+void ShmBackend::run_exchange(const Call& call, const RunMove* move) {
   const bool all = call.kind == Collective::all_to_all;
   const int me = getRank();
   const size_t element = representative(call).element_size();
   const size_t step = slot_bytes(*hub_, getSize() - 1);
+  GivenBlocks in(call, move);
+  TakenBlocks out(call, move);
+  const CopyTo where = best_for(out.bytes());
   const auto rounds = [&] {
     int64_t most = 0;
     for (int i = 0; i < getSize(); ++i) {
@@ -175,30 +237,24 @@ void ShmBackend::run_exchange(const Call& call) {
     }
     return rounds_for(static_cast<size_t>(most) * element, step);
   };
-  const auto stage = [&](size_t t) {
-    if (call.inputs.empty()) return;
+  const auto stage = [&](size_t) {
+    if (in.empty()) return;
     for_each_other(*hub_, [&](int to) {
-      const at::Tensor& in = call.inputs[static_cast<size_t>(to)];
-      const Piece piece(in.nbytes(), step, t);
-      copy_piece(hub_->stage() + slot(*hub_, me, to) * step, data_of(in) + piece.begin, piece.size);
+      in[to].get(hub_->stage() + slot(*hub_, me, to) * step, std::min(step, in[to].left()),
+                 stage_to(*hub_, in[to].left()));
     });
   };
   const auto take = [&](size_t t) {
     const auto from = [&](int rank) {
-      const at::Tensor& out = call.outputs[all ? static_cast<size_t>(rank) : 0];
-      const Piece piece(out.nbytes(), step, t);
-      copy_piece(writable(out) + piece.begin, hub_->staged(rank) + slot(*hub_, rank, me) * step, piece.size);
+      RunCursor& block = out[all ? rank : 0];
+      block.put(hub_->staged(rank) + slot(*hub_, rank, me) * step, std::min(step, block.left()), where);
     };
     if (all) {
       for_each_other(*hub_, from);
     } else if (call.root != me) {
       from(call.root);
     }
-    if (t == 0 && !call.inputs.empty()) {
-      const auto mine = static_cast<size_t>(me);
-      const at::Tensor& out = call.outputs[all ? mine : 0];
-      copy_piece(writable(out), data_of(call.inputs[mine]), out.nbytes());
-    }
+    if (t == 0 && !in.empty()) copy_between(out[all ? me : 0], in[me], in[me].left(), where);
   };
   in_rounds(call, rounds, stage, take);
 }
@@ -218,7 +274,8 @@ void ShmBackend::run_reduce_scatter(const Call& call) {
     for_each_other(*hub_, [&](int to) {
       const at::Tensor& in = call.inputs[static_cast<size_t>(to)];
       const Piece piece(in.nbytes(), step, t);
-      copy_piece(hub_->stage() + slot(*hub_, me, to) * step, data_of(in) + piece.begin, piece.size);
+      copy_piece(hub_->stage() + slot(*hub_, me, to) * step, data_of(in) + piece.begin, piece.size,
+                 stage_to(*hub_, piece.size));
     });
   };
   const auto take = [&](size_t t) {
@@ -250,6 +307,7 @@ void ShmBackend::run_all_reduce(const Call& call) {
   const bool wanted = call.kind == Collective::all_reduce || call.root == me;
   const size_t step = slot_bytes(*hub_, getSize());
   const size_t chunks = rounds_for(tensor.nbytes(), n * step);
+  const CopyTo where = best_for(tensor.nbytes());
   Reducer reducer(tensor, call.op, getSize());
   // Where slice i of chunk t lies in the tensor. The last chunk is cut as evenly as the others.
   const auto slice = [&](size_t t, int i) {
@@ -263,7 +321,7 @@ void ShmBackend::run_all_reduce(const Call& call) {
     if (t == chunks) return;
     for_each_other(*hub_, [&](int to) {
       const Piece piece = slice(t, to);
-      copy_piece(hub_->stage() + place(to), data + piece.begin, piece.size);
+      copy_piece(hub_->stage() + place(to), data + piece.begin, piece.size, stage_to(*hub_, piece.size));
     });
   };
   const auto take = [&](size_t t) {
@@ -272,12 +330,12 @@ void ShmBackend::run_all_reduce(const Call& call) {
       for_each_other(*hub_, [&](int i) { reducer.part(i) = hub_->staged(i) + place(me); });
       reducer.part(me) = data + piece.begin;
       reducer.into(hub_->stage() + place(me), piece.size);
-      if (wanted) copy_piece(data + piece.begin, hub_->stage() + place(me), piece.size);
+      if (wanted) copy_piece(data + piece.begin, hub_->stage() + place(me), piece.size, where);
     }
     if (t == 0 || !wanted) return;
     for_each_other(*hub_, [&](int i) {
       const Piece piece = slice(t - 1, i);
-      copy_piece(data + piece.begin, hub_->staged(i) + place(i), piece.size);
+      copy_piece(data + piece.begin, hub_->staged(i) + place(i), piece.size, where);
     });
   };
   in_rounds(

@@ -1,9 +1,11 @@
 #pragma once
 // The transport of processes of one host: they meet in shared memory. CPU tensors.
 
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "comm/run_moves.h"
 #include "comm/shm_hub.h"
 #include "comm/shm_mail.h"
 #include "comm/sync_backend.h"
@@ -12,7 +14,7 @@ namespace sherd::detail {
 
 /// Data goes through the areas of the hub, in rounds: each rank stages a piece, all meet, each takes what it needs. The
 /// numbers of a reduction are combined in the order of the ranks, by one rank, so that all get the same bits.
-class ShmBackend final : public SyncBackend {
+class ShmBackend final : public SyncBackend, public TakesRuns {
  public:
   explicit ShmBackend(std::shared_ptr<ShmHub> hub);
   /// Waits for others to take the messages they have not taken, unless the group broke.
@@ -21,6 +23,7 @@ class ShmBackend final : public SyncBackend {
   const std::string getBackendName() const override { return "shm"; }
   void abort() override;
   void shutdown() override;
+  void run_runs(const Call& call, const RunMove& move) override;
 
  protected:
   void run(const Call& call) override;
@@ -30,10 +33,11 @@ class ShmBackend final : public SyncBackend {
  private:
   template <class Rounds, class Stage, class Take>
   void in_rounds(const Call& call, Rounds rounds, Stage stage, Take take);
+  void guarded(const Call& call, const std::function<void()>& f);
   void move(const Call& call);
-  void run_all_gather(const Call& call);
+  void run_all_gather(const Call& call, const RunMove* move = nullptr);
   void run_broadcast(const Call& call);
-  void run_exchange(const Call& call);
+  void run_exchange(const Call& call, const RunMove* move = nullptr);
   void run_reduce_scatter(const Call& call);
   void run_all_reduce(const Call& call);
   void run_all_reduce_small(const Call& call);

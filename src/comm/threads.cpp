@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/copy.h"
 #include "comm/errors.h"
 #include "comm/reducer.h"
 
@@ -13,6 +14,20 @@ namespace {
 
 // Up to this many elements on a GPU every rank reduces the whole tensor: one meeting fewer beats sharing the work.
 constexpr int64_t kSmall = 16 * 1024;
+
+// Of a rank's part of a reduction: what it writes is still in its cache when the others read it.
+constexpr size_t kSlice = size_t{512} * 1024;
+constexpr size_t kLine = 64;
+
+bool plain(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+// Ranks read in different orders, so that they do not all read one rank's memory at once.
+template <class F>
+void for_each_from(int first, size_t count, F&& f) {
+  for (size_t i = 0; i < count; ++i) f((static_cast<size_t>(first) + i) % count);
+}
 
 }  // namespace
 
@@ -44,27 +59,55 @@ std::vector<at::Tensor> ThreadsBackend::inputs_of_all(size_t block) const {
   return parts;
 }
 
+// All bytes that a rank takes in one call decide whether they fit into its caches.
+void ThreadsBackend::copy_block(const Call& call, size_t output, int from, size_t input) const {
+  const at::Tensor& to = call.outputs[output];
+  const at::Tensor& given = hub_->call(getRank(), from).inputs[input];
+  if (!plain(to) || !plain(given)) return copy_elements(to, given);
+  if (to.const_data_ptr() == given.const_data_ptr()) return;
+  size_t bytes = 0;
+  for (const at::Tensor& tensor : call.outputs) bytes += tensor.nbytes();
+  copy_bytes(to.mutable_data_ptr(), given.const_data_ptr(), to.nbytes(), best_for(bytes));
+}
+
+// The root would have nothing to do: it writes a share of what each of the others takes.
+void ThreadsBackend::broadcast(const Call& call) const {
+  const at::Tensor& given = hub_->call(getRank(), call.root).outputs.front();
+  const bool root = call.root == getRank();
+  const auto bytes = given.nbytes();
+  bool all_plain = true;
+  for (int i = 0; i < getSize(); ++i) all_plain = all_plain && plain(hub_->call(getRank(), i).outputs.front());
+  if (!all_plain) {
+    if (!root) copy_elements(call.outputs.front(), given);
+    return;
+  }
+  const size_t share = bytes / static_cast<size_t>(getSize()) / kLine * kLine;
+  const auto copy = [&](const at::Tensor& to, size_t begin, size_t end) {
+    auto* target = static_cast<std::byte*>(to.mutable_data_ptr());
+    const auto* source = static_cast<const std::byte*>(given.const_data_ptr());
+    if (target != source) copy_bytes(target + begin, source + begin, end - begin, best_for(bytes));
+  };
+  if (!root) return copy(call.outputs.front(), share, bytes);
+  for (int i = 0; i < getSize(); ++i) {
+    if (i != call.root) copy(hub_->call(getRank(), i).outputs.front(), 0, share);
+  }
+}
+
 void ThreadsBackend::move(const Call& call) {
   const auto me = static_cast<size_t>(getRank());
   const bool root = call.root == getRank();
   switch (call.kind) {
     case Collective::all_gather:
     case Collective::gather:
-      for (size_t i = 0; i < call.outputs.size(); ++i) {
-        copy_elements(call.outputs[i], hub_->call(getRank(), static_cast<int>(i)).inputs.front());
-      }
+      for_each_from(getRank(), call.outputs.size(), [&](size_t i) { copy_block(call, i, static_cast<int>(i), 0); });
       return;
     case Collective::all_to_all:
-      for (size_t i = 0; i < call.outputs.size(); ++i) {
-        copy_elements(call.outputs[i], hub_->call(getRank(), static_cast<int>(i)).inputs[me]);
-      }
+      for_each_from(getRank(), call.outputs.size(), [&](size_t i) { copy_block(call, i, static_cast<int>(i), me); });
       return;
     case Collective::scatter:
-      copy_elements(call.outputs.front(), hub_->call(getRank(), call.root).inputs[me]);
-      return;
+      return copy_block(call, 0, call.root, me);
     case Collective::broadcast:
-      if (!root) copy_elements(call.outputs.front(), hub_->call(getRank(), call.root).inputs.front());
-      return;
+      return broadcast(call);
     case Collective::reduce_scatter:
       reduce_into(call.outputs.front().view({-1}), inputs_of_all(me), call.op);
       return;
@@ -120,35 +163,51 @@ void ThreadsBackend::all_reduce(const Call& call) {
     mine.copy_(sum);
     return;
   }
+  if (plain(mine) && std::all_of(parts.begin(), parts.end(), plain)) return reduce_in_chunks(call, parts);
   // Rank r reduces slice r in place: in this phase it alone touches anybody's slice r. Then all copy the slices.
   const int64_t step = (mine.numel() + getSize() - 1) / getSize();
   const auto begin = [&](int i) { return std::min(mine.numel(), i * step); };
   const auto numel = [&](int i) { return begin(i + 1) - begin(i); };
   const auto slice = [&](const at::Tensor& tensor, int i) { return tensor.narrow(0, begin(i), numel(i)); };
-  const auto plain = [](const at::Tensor& tensor) { return tensor.device().is_cpu() && tensor.is_contiguous(); };
-  const bool all_plain = plain(mine) && std::all_of(parts.begin(), parts.end(), plain);
-  const auto width = static_cast<int64_t>(mine.element_size());
-  const auto place = [&](const at::Tensor& tensor, int i) {
-    return static_cast<std::byte*>(tensor.mutable_data_ptr()) + begin(i) * width;
-  };
-  if (all_plain) {
-    Reducer reducer(mine, call.op, getSize());
-    for (int i = 0; i < getSize(); ++i) reducer.part(i) = place(parts[static_cast<size_t>(i)], getRank());
-    reducer.into(place(mine, getRank()), static_cast<size_t>(numel(getRank()) * width));
-  } else {
-    std::vector<at::Tensor> slices;
-    for (const at::Tensor& part : parts) slices.push_back(slice(part, getRank()));
-    reduce_into(slice(mine, getRank()), slices, call.op);
-  }
+  std::vector<at::Tensor> slices;
+  for (const at::Tensor& part : parts) slices.push_back(slice(part, getRank()));
+  reduce_into(slice(mine, getRank()), slices, call.op);
   hub_->meet_again(getRank());
   for (int i = 0; i < getSize(); ++i) {
-    if (i == getRank() || numel(i) == 0) continue;
-    const at::Tensor& part = parts[static_cast<size_t>(i)];
-    if (all_plain) {
-      std::memcpy(place(mine, i), place(part, i), static_cast<size_t>(numel(i) * width));
-    } else {
-      slice(mine, i).copy_(slice(part, i));
+    if (i != getRank() && numel(i) > 0) slice(mine, i).copy_(slice(parts[static_cast<size_t>(i)], i));
+  }
+  hub_->part(getRank());
+}
+
+// The tensor is cut into chunks, and a chunk into a slice for each rank. Between two meetings a rank reduces its slice
+// of one chunk, in place, and copies the others' slices of the chunk before: nobody writes what another reads.
+void ThreadsBackend::reduce_in_chunks(const Call& call, const std::vector<at::Tensor>& parts) {
+  const at::Tensor& mine = parts[static_cast<size_t>(getRank())];
+  const auto n = static_cast<size_t>(getSize());
+  const size_t total = mine.nbytes();
+  // Even slices of whole lines, so that two ranks do not write to one.
+  const size_t chunks = std::max<size_t>(1, (total + n * kSlice - 1) / (n * kSlice));
+  const size_t step = ((total + chunks * n - 1) / (chunks * n) + kLine - 1) / kLine * kLine;
+  const CopyTo where = best_for(total);
+  Reducer reducer(mine, call.op, getSize());
+  const auto data = [&](int rank) {
+    return static_cast<std::byte*>(parts[static_cast<size_t>(rank)].mutable_data_ptr());
+  };
+  const auto begin = [&](size_t chunk, int rank) {
+    return std::min(total, (chunk * n + static_cast<size_t>(rank)) * step);
+  };
+  const auto bytes = [&](size_t chunk, int rank) { return std::min(step, total - begin(chunk, rank)); };
+  for (size_t chunk = 0; chunk <= chunks; ++chunk) {
+    if (chunk < chunks && bytes(chunk, getRank()) > 0) {
+      const size_t at = begin(chunk, getRank());
+      for (int i = 0; i < getSize(); ++i) reducer.part(i) = data(i) + at;
+      reducer.into(data(getRank()) + at, bytes(chunk, getRank()));
     }
+    for (int i = 0; chunk > 0 && i < getSize(); ++i) {
+      const size_t at = begin(chunk - 1, i);
+      if (i != getRank()) copy_bytes(data(getRank()) + at, data(i) + at, bytes(chunk - 1, i), where);
+    }
+    if (chunk < chunks) hub_->meet_again(getRank());
   }
   hub_->part(getRank());
 }

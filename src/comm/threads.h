@@ -24,6 +24,9 @@ class ThreadsBackend final : public SyncBackend {
   void move(const Call& call);
   void take(const Call& call);
   void all_reduce(const Call& call);
+  void reduce_in_chunks(const Call& call, const std::vector<at::Tensor>& parts);
+  void copy_block(const Call& call, size_t output, int from, size_t input) const;
+  void broadcast(const Call& call) const;
   std::vector<at::Tensor> inputs_of_all(size_t block) const;
 
   std::shared_ptr<ThreadHub> hub_;

@@ -12,6 +12,7 @@
 #include "comm/answers.h"
 #include "comm/call.h"
 #include "comm/errors.h"
+#include "comm/huge_pages.h"
 #include "sharded/leaves.h"
 #include "sharded/remote_shards.h"
 #include "sherd/redistribute.h"
@@ -84,7 +85,7 @@ void swap(const Holders& holders, std::vector<HeldPart> from, std::vector<HeldPa
 std::vector<Tensor> allocated(const ShardedLayout& layout, c10::ScalarType dtype) {
   std::vector<Tensor> pieces;
   for (const Box& box : layout.boxes)
-    pieces.push_back(at::empty(box.size, at::TensorOptions(dtype).device(layout.device)));
+    pieces.push_back(empty_large(box.size, at::TensorOptions(dtype).device(layout.device)));
   return pieces;
 }
 
@@ -116,7 +117,7 @@ Tensor whole_everywhere(const Tensor& tensor) {
   const ShardedLayout& layout = *sharded_layout(tensor);
   const auto options = at::TensorOptions(tensor.scalar_type()).device(layout.device);
   if (!layout.holders.group()) return at::empty(layout.size, options.device(c10::kMeta));
-  const Tensor whole = at::empty(layout.size, options);
+  const Tensor whole = empty_large(layout.size, options);
   std::vector<RankPart> wanted;
   for (const int64_t rank : layout.holders.ranks()) wanted.push_back(whole_on(rank, layout.size));
   swap(layout.holders, held(plain_pieces(tensor), layout.boxes),
@@ -242,7 +243,7 @@ void ShardedTensor::gather(int64_t dst, const std::optional<Tensor>& out, const 
   Tensor whole;
   if (here) {
     const bool direct = out->scalar_type() == dtype && out->device() == layout.device && out->is_contiguous();
-    whole = direct ? *out : at::empty(layout.size, on);
+    whole = direct ? *out : detail::empty_large(layout.size, on);
   }
   const int64_t rank = group.ranks()[static_cast<size_t>(dst)];
   const auto parts = layout.parts();

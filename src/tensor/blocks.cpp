@@ -1,11 +1,12 @@
 #include "tensor/blocks.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <numeric>
 
+#include "comm/huge_pages.h"
+#include "comm/run_moves.h"
 #include "sherd/collectives.h"
+#include "tensor/row_places.h"
 #include "tensor/runs.h"
 
 namespace sherd::detail {
@@ -80,14 +81,14 @@ void run_round(const BlockSwap& swap, const Round& out, const Round& in, const a
   if (auto whole = whole_part(swap.from, out)) {
     sent = *whole;
   } else {
-    sent = at::empty({out.total()}, options);
+    sent = empty_large({out.total()}, options);
     walk(sent, out, [&](const Block& block, const Tensor& place) {
       const HeldPart& part = swap.from[block.part];
       get(part.tensor, part.rows, block.rows, place);
     });
   }
   const auto direct = whole_part(swap.to, in);
-  const Tensor received = direct ? *direct : at::empty({in.total()}, options);
+  const Tensor received = direct ? *direct : empty_large({in.total()}, options);
   if (swap.reduce) {
     reduce_scatter(swap.group, received, sent, *swap.reduce, out.numels).wait();
   } else if (swap.gather) {
@@ -102,10 +103,56 @@ void run_round(const BlockSwap& swap, const Round& out, const Round& in, const a
   });
 }
 
+int64_t elements(const BlockLists& lists) {
+  int64_t count = 0;
+  for (const auto& member : lists) {
+    for (const Block& block : member) count += plan::numel(block.rows);
+  }
+  return count;
+}
+
+// Where the blocks of each member lie in the parts.
+std::vector<ByteRuns> runs_of(const std::vector<HeldPart>& parts, const BlockLists& blocks,
+                              void (ByteRuns::*add)(const Tensor&, const std::vector<RunList>&)) {
+  std::vector<ByteRuns> runs(blocks.size());
+  for (size_t member = 0; member < blocks.size(); ++member) {
+    for (const Block& block : blocks[member]) {
+      const HeldPart& part = parts[block.part];
+      if (plan::numel(block.rows) > 0) (runs[member].*add)(part.tensor, places_of(part.rows, block.rows));
+    }
+  }
+  return runs;
+}
+
+// From part to part, with nothing beside them. False where the transport cannot.
+bool run_in_place(const BlockSwap& swap, const Tensor& like) {
+  if (swap.reduce || !moves_runs(swap.group, like.device().type(), swap.gather ? "all_gather" : "all_to_all")) {
+    return false;
+  }
+  // What is this small is packed sooner than all its runs are listed; who packs is nobody else's affair.
+  constexpr int64_t kSmall = int64_t{64} * 1024;
+  const auto bytes = (elements(swap.gives) + elements(swap.takes)) * static_cast<int64_t>(like.element_size());
+  if (bytes <= kSmall) {
+    run_round(swap, round_of(swap.gives, 1, 0), round_of(swap.takes, 1, 0), like.options());
+    return true;
+  }
+  const RunMove move{.gives = runs_of(swap.from, swap.gives, &ByteRuns::add_to_read),
+                     .takes = runs_of(swap.to, swap.takes, &ByteRuns::add_to_write),
+                     .like = like};
+  if (swap.gather) {
+    all_gather_runs(swap.group, move);
+  } else {
+    all_to_all_runs(swap.group, move);
+  }
+  return true;
+}
+
 }  // namespace
 
 void run_swap(const BlockSwap& swap) {
-  const at::TensorOptions options = (swap.from.empty() ? swap.to : swap.from).front().tensor.options();
+  const Tensor& like = (swap.from.empty() ? swap.to : swap.from).front().tensor;
+  if (run_in_place(swap, like)) return;
+  const at::TensorOptions options = like.options();
   for (int64_t round = 0; round < swap.rounds; ++round) {
     run_round(swap, round_of(swap.gives, swap.rounds, round), round_of(swap.takes, swap.rounds, round), options);
   }

@@ -1,12 +1,12 @@
 #include "tensor/move.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <map>
 
+#include "comm/huge_pages.h"
 #include "comm/observer.h"
 #include "sherd/collectives.h"
 #include "tensor/blocks.h"
@@ -135,14 +135,15 @@ class Mover {
     const Group group = group_of(axes, peers(axes));
     const ReduceOp op = partial_op(*travellers.front(), axes[0]);
     if (travellers.size() == 1) {
-      Tensor result = travellers[0]->local.clone(at::MemoryFormat::Contiguous);
+      Tensor result = empty_large(travellers[0]->local.sizes(), travellers[0]->local.options());
+      result.copy_(travellers[0]->local);
       all_reduce(group, result, op).wait();
       travellers[0]->arrive(std::move(result));
       return;
     }
     int64_t total = 0;
     for (const Traveller* traveller : travellers) total += traveller->local.numel();
-    const Tensor all = at::empty({total}, travellers[0]->local.options());
+    const Tensor all = empty_large({total}, travellers[0]->local.options());
     int64_t at = 0;
     for (const Traveller* traveller : travellers) {
       const Tensor& local = traveller->local;
@@ -153,7 +154,9 @@ class Mover {
     at = 0;
     for (Traveller* traveller : travellers) {
       const Dims sizes = traveller->local.sizes().vec();
-      traveller->arrive(all.narrow(0, at, sherd::numel(sizes)).view(sizes).clone());
+      Tensor part = empty_large(sizes, all.options());
+      part.copy_(all.narrow(0, at, sherd::numel(sizes)).view(sizes));
+      traveller->arrive(std::move(part));
       at += sherd::numel(sizes);
     }
   }
@@ -232,7 +235,7 @@ class Mover {
       next.push_back(after(*traveller));
       swap.from.push_back({traveller->local.contiguous(), traveller->held.grid(here_)});
       RunGrid wanted = next.back().grid(here_);
-      swap.to.push_back({at::empty(shape_of(wanted), traveller->local.options()), std::move(wanted)});
+      swap.to.push_back({empty_large(shape_of(wanted), traveller->local.options()), std::move(wanted)});
     }
     swap.gives.resize(gathers ? 1 : members.size());
     swap.takes.resize(swap.reduce ? 1 : members.size());

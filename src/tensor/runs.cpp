@@ -2,32 +2,10 @@
 
 #include <ATen/ops/cat.h>
 
-#include <algorithm>
+#include "tensor/row_places.h"
 
 namespace sherd::detail {
 namespace {
-
-// Where `rows` lie in a dim whose local rows are `held`: (local offset, size), in the order of `rows`.
-RunList positions(const RunList& held, const RunList& rows) {
-  RunList result;
-  for (const Run& row : rows) {
-    int64_t local = 0;
-    for (const Run& run : held) {
-      const int64_t begin = std::max(run.offset, row.offset);
-      const int64_t end = std::min(run.offset + run.size, row.offset + row.size);
-      if (begin < end) {
-        const Run part{local + begin - run.offset, end - begin};
-        if (!result.empty() && result.back().offset + result.back().size == part.offset) {
-          result.back().size += part.size;
-        } else {
-          result.push_back(part);
-        }
-      }
-      local += run.size;
-    }
-  }
-  return result;
-}
 
 // Calls copy(part of local, part of block) for every run of the places that the block's rows have in the local tensor.
 template <typename Copy>
@@ -40,12 +18,6 @@ void for_each_piece(const at::Tensor& local, const std::vector<RunList>& places,
     for_each_piece(local.narrow(d, run.offset, run.size), places, dim + 1, block.narrow(d, at, run.size), copy);
     at += run.size;
   }
-}
-
-std::vector<RunList> places_of(const RunGrid& held, const RunGrid& rows) {
-  std::vector<RunList> places;
-  for (size_t d = 0; d < rows.size(); ++d) places.push_back(positions(held[d], rows[d]));
-  return places;
 }
 
 }  // namespace

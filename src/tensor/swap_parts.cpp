@@ -1,9 +1,9 @@
 #include "tensor/swap_parts.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <map>
+
+#include "comm/huge_pages.h"
 
 namespace sherd::detail {
 namespace {
@@ -36,7 +36,7 @@ Tensor swap_layouts(const World& world, const Layout& before, const Layout& afte
   const int64_t rank = world.rank();
   const auto was = before.mesh.coordinate_of(rank);
   const auto is = after.mesh.coordinate_of(rank);
-  Tensor result = at::empty(is ? local_shape(after, *is) : Dims{0}, local.options());
+  Tensor result = empty_large(is ? local_shape(after, *is) : Dims{0}, local.options());
   if (!was && !is) return result;
   std::vector<int64_t> ranks = before.mesh.ranks();
   for (const int64_t more : after.mesh.ranks()) ranks.push_back(more);
