@@ -73,7 +73,7 @@ struct TakenBlocks : Blocks {
 };
 
 // What a rank stages is read by another core, where each has one of its own. To write lines that lie in another core's
-// cache takes up to eight times as long as to write memory, on machines whose cores do not share one.
+// cache took twice as long as to write memory, where that was measured.
 CopyTo stage_to(const ShmHub& hub, size_t bytes) {
   constexpr size_t kLeast = size_t{32} * 1024;
   static const auto cores = static_cast<int>(std::thread::hardware_concurrency());

@@ -71,7 +71,7 @@ void ThreadsBackend::copy_block(const Call& call, size_t output, int from, size_
 }
 
 // The root would have nothing to do: it writes a share of what each of the others takes.
-void ThreadsBackend::broadcast(const Call& call) const {
+void ThreadsBackend::copy_from_root(const Call& call) const {
   const at::Tensor& given = hub_->call(getRank(), call.root).outputs.front();
   const bool root = call.root == getRank();
   const auto bytes = given.nbytes();
@@ -107,7 +107,7 @@ void ThreadsBackend::move(const Call& call) {
     case Collective::scatter:
       return copy_block(call, 0, call.root, me);
     case Collective::broadcast:
-      return broadcast(call);
+      return copy_from_root(call);
     case Collective::reduce_scatter:
       reduce_into(call.outputs.front().view({-1}), inputs_of_all(me), call.op);
       return;

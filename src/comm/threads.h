@@ -26,7 +26,7 @@ class ThreadsBackend final : public SyncBackend {
   void all_reduce(const Call& call);
   void reduce_in_chunks(const Call& call, const std::vector<at::Tensor>& parts);
   void copy_block(const Call& call, size_t output, int from, size_t input) const;
-  void broadcast(const Call& call) const;
+  void copy_from_root(const Call& call) const;
   std::vector<at::Tensor> inputs_of_all(size_t block) const;
 
   std::shared_ptr<ThreadHub> hub_;

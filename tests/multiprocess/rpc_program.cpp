@@ -20,13 +20,13 @@
 
 namespace {
 
-// By number, but for those of CUDA's driver, which stay until the process ends once anything has asked for a GPU.
+// By number.
 std::map<std::string, std::string> names_of_threads() {
   std::map<std::string, std::string> names;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string name;
     std::getline(std::ifstream(task.path() / "comm"), name);
-    if (!name.starts_with("cuda")) names[task.path().filename()] = name;
+    names[task.path().filename()] = name;
   }
   return names;
 }
