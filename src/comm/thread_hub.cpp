@@ -61,16 +61,17 @@ ThreadHub::Record& ThreadHub::new_record(int rank) {
   return slot.records[slot.first % 2];
 }
 
-bool ThreadHub::meet(int rank, const Call& call) {
+bool ThreadHub::meet(int rank, const Call& call, const std::vector<ByteRuns>& runs) {
   check_blocks_per_rank(call, ranks_);
   check_open(call.kind);
   Record& mine = new_record(rank);
   write_numbers(call, size(), mine.numbers.data());
-  mine.staged = can_be_staged(call);
+  mine.staged = runs.empty() && can_be_staged(call);
   if (mine.staged) {
     if (call.kind != Collective::broadcast || call.root == rank) stage(call, mine);
   } else {
     mine.call = call;
+    mine.runs = runs;
   }
   arrive(rank, call);
   std::vector<const int64_t*> numbers;
@@ -82,7 +83,7 @@ bool ThreadHub::meet(int rank, const Call& call) {
   }
   if (!fit_together(numbers.data(), size())) tell_apart(rank, call);
   if (staged == slots_.size()) return true;
-  if (staged > 0) publish(rank, call);  // some gave copies, others their tensors
+  if (staged > 0) publish(rank, call, runs);  // some gave copies, others their tensors
   return false;
 }
 
@@ -107,8 +108,10 @@ const std::byte* ThreadHub::staged(int reader, int from) const {
 }
 
 // A meeting in which every rank shows its call itself.
-void ThreadHub::publish(int rank, const Call& call) {
-  new_record(rank).call = call;
+void ThreadHub::publish(int rank, const Call& call, const std::vector<ByteRuns>& runs) {
+  Record& mine = new_record(rank);
+  mine.call = call;
+  mine.runs = runs;
   arrive(rank, call);
 }
 
@@ -122,7 +125,10 @@ void ThreadHub::part(int rank) {
   const Call& mine = call(rank, rank);
   check_open(mine.kind);
   arrive(rank, mine);
-  for (Record& record : slots_[static_cast<size_t>(rank)].records) record.call = Call();
+  for (Record& record : slots_[static_cast<size_t>(rank)].records) {
+    record.call = Call();
+    record.runs.clear();
+  }
 }
 
 void ThreadHub::check_open(Collective kind) const {
@@ -174,7 +180,7 @@ void ThreadHub::sleep_until_all_came(uint64_t meeting, const char* operation) {
 
 // Every rank has found that the calls differ.
 void ThreadHub::tell_apart(int rank, const Call& call) {
-  publish(rank, call);
+  publish(rank, call, {});
   std::vector<CallShape> shapes;
   for (int i = 0; i < size(); ++i) shapes.push_back(shape_of(this->call(rank, i), size()));
   {

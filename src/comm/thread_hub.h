@@ -16,6 +16,7 @@
 #include <tuple>
 #include <vector>
 
+#include "comm/byte_runs.h"
 #include "comm/call.h"
 #include "comm/device_mark.h"
 #include "comm/shm_wait.h"
@@ -30,14 +31,17 @@ class ThreadHub {
   /// Publishes this rank's call and returns when every rank has published its own. They are checked against each
   /// other: on a difference every rank throws. True where what every rank gives is small and on the CPU: then copies of
   /// it are in staged(), and the call needs no other meeting. Otherwise the tensors themselves are in call(), and the
-  /// ranks meet again in part().
-  bool meet(int rank, const Call& call);
+  /// ranks meet again in part(). With `runs`, the elements that this rank gives lie in these, one for each of the
+  /// call's inputs, which only say how many there are.
+  bool meet(int rank, const Call& call, const std::vector<ByteRuns>& runs = {});
   /// A further meeting within the same call.
   void meet_again(int rank);
   /// The last meeting of a call; what this rank published is let go.
   void part(int rank);
   /// What `rank` published, for `reader`. Until the reader's next meeting.
   const Call& call(int reader, int rank) const { return record(reader, rank).call; }
+  /// Where the elements of that lie; nothing where they are its tensors.
+  const std::vector<ByteRuns>& runs(int reader, int rank) const { return record(reader, rank).runs; }
   /// What `from` gives to `reader`, in a call that it gives the same to all or one block to each.
   const std::byte* staged(int reader, int from) const;
 
@@ -64,6 +68,7 @@ class ThreadHub {
     bool blocks = false;           // one for each rank
     size_t element = 1;            // bytes of one
     Call call;                     // a copy, so that the tensors outlive a rank that fails in the middle
+    std::vector<ByteRuns> runs;    // likewise
     DeviceMark mark;               // the work on a GPU that must be over before others read
   };
   // Two records and one number are enough: who comes to meeting k has read what was told in meeting k - 1, so when all
@@ -93,7 +98,7 @@ class ThreadHub {
   bool all_came(uint64_t meeting) const;
   void arrive(int rank, const Call& call);
   void sleep_until_all_came(uint64_t meeting, const char* operation);
-  void publish(int rank, const Call& call);
+  void publish(int rank, const Call& call, const std::vector<ByteRuns>& runs);
   static void stage(const Call& call, Record& record);
   [[noreturn]] void tell_apart(int rank, const Call& call);
   void break_up(Failure failure);

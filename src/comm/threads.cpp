@@ -33,7 +33,7 @@ void for_each_from(int first, size_t count, F&& f) {
 
 void ThreadsBackend::run(const Call& call) {
   const bool staged = hub_->meet(getRank(), call);
-  try {
+  guarded(call, [&] {
     if (staged) {
       take(call);
     } else if (call.kind == Collective::all_reduce) {
@@ -42,15 +42,45 @@ void ThreadsBackend::run(const Call& call) {
       move(call);
       hub_->part(getRank());  // until here others read this rank's inputs
     }
+  });
+}
+
+// Each element is copied once, from where it lies on one rank to where it belongs on another.
+void ThreadsBackend::run_runs(const Call& call, const RunMove& move) {
+  hub_->meet(getRank(), call, move.gives);
+  guarded(call, [&] {
+    size_t bytes = 0;
+    for (const ByteRuns& runs : move.takes) bytes += runs.size();
+    const size_t block = call.kind == Collective::all_gather ? 0 : static_cast<size_t>(getRank());
+    for_each_from(getRank(), move.takes.size(), [&](size_t i) {
+      const ByteRuns given = runs_from(static_cast<int>(i), block);
+      RunCursor from(given);
+      RunCursor to(move.takes[i]);
+      copy_between(to, from, given.size(), best_for(bytes));
+    });
+    hub_->part(getRank());
+  });
+}
+
+// Where this rank fails, the others must not wait for it.
+void ThreadsBackend::guarded(const Call& call, const std::function<void()>& f) {
+  try {
+    f();
   } catch (const c10::DistBackendError&) {
     throw;
-  } catch (const std::exception& error) {  // no memory, say: the others must not wait for this rank
+  } catch (const std::exception& error) {  // no memory, say
     hub_->fail(hub_->world_rank(getRank()), message_of(error));
     throw_comm_error(ErrorText(name_of(call.kind), "this rank cannot go on")
                          .fact("call", describe(call))
                          .fact("cause", message_of(error))
                          .help("mend the cause; the other ranks stopped because of it"));
   }
+}
+
+// What a rank gives as `block`, in tensors or not.
+ByteRuns ThreadsBackend::runs_from(int rank, size_t block) const {
+  const std::vector<ByteRuns>& runs = hub_->runs(getRank(), rank);
+  return runs.empty() ? ByteRuns::to_read(hub_->call(getRank(), rank).inputs[block]) : runs[block];
 }
 
 std::vector<at::Tensor> ThreadsBackend::inputs_of_all(size_t block) const {
@@ -62,6 +92,13 @@ std::vector<at::Tensor> ThreadsBackend::inputs_of_all(size_t block) const {
 // All bytes that a rank takes in one call decide whether they fit into its caches.
 void ThreadsBackend::copy_block(const Call& call, size_t output, int from, size_t input) const {
   const at::Tensor& to = call.outputs[output];
+  if (!hub_->runs(getRank(), from).empty()) {
+    const ByteRuns given = runs_from(from, input);
+    const ByteRuns taken = ByteRuns::to_write(to);
+    RunCursor source(given);
+    RunCursor target(taken);
+    return copy_between(target, source, given.size(), best_for(given.size()));
+  }
   const at::Tensor& given = hub_->call(getRank(), from).inputs[input];
   if (!plain(to) || !plain(given)) return copy_elements(to, given);
   if (to.const_data_ptr() == given.const_data_ptr()) return;

@@ -2,18 +2,22 @@
 // The transport of ranks that are threads of one process: they read each other's tensors. CPU tensors, and tensors of
 // one GPU.
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "comm/run_moves.h"
 #include "comm/sync_backend.h"
 #include "comm/thread_hub.h"
 
 namespace sherd::detail {
 
-class ThreadsBackend final : public SyncBackend {
+class ThreadsBackend final : public SyncBackend, public TakesRuns {
  public:
   ThreadsBackend(std::shared_ptr<ThreadHub> hub, int rank) : SyncBackend(rank, hub->size()), hub_(std::move(hub)) {}
   const std::string getBackendName() const override { return "threads"; }
+  void run_runs(const Call& call, const RunMove& move) override;
 
  protected:
   void run(const Call& call) override;
@@ -21,12 +25,14 @@ class ThreadsBackend final : public SyncBackend {
   std::function<void()> start_receive(const at::Tensor& tensor, int from, int tag) override;
 
  private:
+  void guarded(const Call& call, const std::function<void()>& f);
   void move(const Call& call);
   void take(const Call& call);
   void all_reduce(const Call& call);
   void reduce_in_chunks(const Call& call, const std::vector<at::Tensor>& parts);
   void copy_block(const Call& call, size_t output, int from, size_t input) const;
   void copy_from_root(const Call& call) const;
+  ByteRuns runs_from(int rank, size_t block) const;
   std::vector<at::Tensor> inputs_of_all(size_t block) const;
 
   std::shared_ptr<ThreadHub> hub_;
