@@ -58,6 +58,7 @@ double time_of(const std::function<void()>& run, const Options& options, int ite
 void print_times(const sherd::DeviceMesh& mesh, const Options& options) {
   auto results = nlohmann::json::array();
   for (const Case& each : make_cases(mesh)) {
+    if (!options.name.empty() && each.name != options.name) continue;
     torch::AutoGradMode gradients(each.gradients);
     time_of(each.local, options, kWarmUp);
     time_of(each.sharded, options, kWarmUp);
@@ -152,6 +153,7 @@ int main(int argc, char** argv) {
     return command;
   };
   auto* times = mode("times", "best time of every case, local and sharded");
+  times->add_option("CASE", options.name, "this one only");
   auto* instructions = mode("instructions", "every case between marks, for callgrind");
   auto* miss = mode("miss", "what the first call on a new shape costs");
   auto* one = mode("loop", "one case N times, for a profiler");
