@@ -15,7 +15,7 @@ if(SHERD_SANITIZE)
   target_compile_options(sherd_flags INTERFACE -fsanitize=${SHERD_SANITIZE} -fno-omit-frame-pointer -g1)
   target_link_options(sherd_flags INTERFACE -fsanitize=${SHERD_SANITIZE})
   # The instrumented code confuses GCC's flow analysis; atomic_thread_fence is one thing that TSan does not model.
-  target_compile_options(sherd_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  target_compile_options(sherd_flags INTERFACE "$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized;-Wno-nonnull>")
   # libtorch is not built with the sanitizer, so what synchronises inside it looks like a race. The preset's
   # ignore_noninstrumented_modules leaves out calls that libtorch makes; all of sherd is watched, nothing is suppressed.
   if(SHERD_SANITIZE MATCHES "thread")

@@ -16,6 +16,7 @@
 
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
+#include "sherd/fused_step.h"
 #include "sherd/world.h"
 #include "train.h"
 
@@ -78,7 +79,10 @@ nlohmann::json measure_graph(Gpt& model, const Corpus& corpus, const BenchOption
     optimizer.zero_grad();
     const at::Tensor loss = model->loss(inputs, targets);
     loss.backward();
-    optimizer.step();
+    if (options.training.fuses_step)
+      sherd::fused_step(optimizer);
+    else
+      optimizer.step();
     return mesh ? sherd::to_local(loss.detach()) : loss.detach();
   };
   at::cuda::CUDAGraph graph;
@@ -146,6 +150,7 @@ int run(int argc, char** argv) {
   app.add_flag("--fsdp", options.training.fully_sharded, "fully sharded along the data axis");
   app.add_flag("--plain", options.plain, "without sherd, one rank");
   app.add_flag("--graph", options.graph, "one GPU: a step captured in a CUDA graph, and played");
+  app.add_flag("--fused", options.training.fuses_step, "the optimizer steps by sherd::fused_step");
   app.add_option("--device", options.device, "cpu or cuda");
   app.add_option("--layers", options.training.model.layers, "of the model");
   app.add_option("--width", options.training.model.width, "of the model");

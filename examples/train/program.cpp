@@ -173,7 +173,8 @@ TrainingOptions training_options(const Settings& settings) {
           // Without a bound the norm is still written down.
           .clip = settings.clip > 0 ? settings.clip : std::numeric_limits<double>::infinity(),
           .fully_sharded = settings.fully_sharded,
-          .uses_bfloat16 = settings.dtype == "bfloat16"};
+          .uses_bfloat16 = settings.dtype == "bfloat16",
+          .fuses_step = true};
 }
 
 int train(const sherd::World& world, Program& program, Settings settings, const std::string& command) {

@@ -7,6 +7,7 @@
 #include "sherd/clip_grad.h"
 #include "sherd/data_parallel.h"
 #include "sherd/dtensor.h"
+#include "sherd/fused_step.h"
 #include "sherd/model_state.h"
 #include "sherd/parallel.h"
 #include "sherd/random.h"
@@ -69,7 +70,10 @@ at::Tensor Training::advance() {
   const auto loss = task_->loss(steps_++, [this](const at::Tensor& rows) { return placed(rows); });
   loss.backward();
   if (options_.clip) gradient_norm_ = sherd::clip_grad_norm_(module().parameters(), *options_.clip);
-  optimizer_.step();
+  if (options_.fuses_step)
+    sherd::fused_step(optimizer_);
+  else
+    optimizer_.step();
   return loss.detach();
 }
 

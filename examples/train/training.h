@@ -38,6 +38,8 @@ struct TrainingOptions {
   bool fully_sharded = false;
   /// Whether parameters are used in bfloat16, where they are fully sharded. They and the optimizer keep their own type.
   bool uses_bfloat16 = false;
+  /// Whether the optimizer steps by sherd::fused_step.
+  bool fuses_step = false;
 };
 
 /// How a batch lies on the mesh: axis dp cuts its rows.

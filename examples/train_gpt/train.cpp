@@ -13,7 +13,8 @@ TrainingOptions training_options(const TrainOptions& options) {
           .warmup = options.warmup,
           .clip = options.clip,
           .fully_sharded = options.fully_sharded,
-          .uses_bfloat16 = options.uses_bfloat16};
+          .uses_bfloat16 = options.uses_bfloat16,
+          .fuses_step = options.fuses_step};
 }
 
 std::shared_ptr<Task> task_of(const Gpt& model, const Corpus& corpus, const TrainOptions& options) {

@@ -21,6 +21,7 @@ struct TrainOptions {
   uint64_t seed = kSeed;  // of the weights and of the batches
   bool fully_sharded = false;
   bool uses_bfloat16 = false;
+  bool fuses_step = false;
 };
 
 /// A model whose weights follow from the seed alone. Draws from torch's generator, which the threads of a program

@@ -21,6 +21,7 @@
 #include "sherd/expert_parallel.h"
 #include "sherd/explain.h"
 #include "sherd/explain_step.h"
+#include "sherd/fused_step.h"
 #include "sherd/grad_scaler.h"
 #include "sherd/group.h"
 #include "sherd/layout.h"

@@ -293,5 +293,37 @@ class Experts(unittest.TestCase):
                 torch.testing.assert_close(one, other.detach(), rtol=0, atol=1e-10)
 
 
+class Optimizers(unittest.TestCase):
+    def test_fused_and_foreach_steps_are_those_of_one_device(self) -> None:
+        values, gradients = numbers(5, 4), [numbers(5, 4) * k for k in (1, 2, 3)]
+        kinds: list[tuple[Any, dict[str, Any]]] = [
+            (torch.optim.AdamW, {"amsgrad": True}),
+            (torch.optim.Adam, {}),
+            (torch.optim.SGD, {"momentum": 0.9}),
+        ]
+        for kind, options in kinds:
+            alone = one_device(values)
+            for_one = kind([alone], lr=0.1, foreach=False, fused=False, **options)
+            for gradient in gradients:
+                alone.grad = gradient.clone()
+                for_one.step()
+
+            def on_ranks(rank: int) -> list[torch.Tensor]:
+                mesh = sherd.init_device_mesh("cpu", (3,))
+                results = []
+                for way in ({"fused": True}, {"foreach": True}):
+                    mine = sherd.distribute_tensor(values, mesh, [sherd.Shard(0)]).requires_grad_()
+                    optimizer = kind([mine], lr=0.1, **way, **options)
+                    for gradient in gradients:
+                        mine.grad = sherd.distribute_tensor(gradient, mesh, [sherd.Shard(0)])
+                        optimizer.step()
+                    results.append(sherd.full_tensor(mine).detach())
+                return results
+
+            for results in sherd.spawn(3, on_ranks):
+                for got in results:
+                    torch.testing.assert_close(got, alone.detach(), rtol=0, atol=1e-10)
+
+
 if __name__ == "__main__":
     unittest.main()
