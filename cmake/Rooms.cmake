@@ -109,6 +109,9 @@ function(sherd_library)
     target_sources(sherd PRIVATE $<TARGET_OBJECTS:${target}>)
   endforeach()
   set_target_properties(sherd PROPERTIES LINKER_LANGUAGE CXX)
+  # The library calls its own functions directly and not by way of a table: of what a small training step adds to
+  # libtorch's, that was a tenth.
+  target_link_options(sherd PRIVATE LINKER:-Bsymbolic-functions)
   if(SKBUILD)  # a wheel holds no links, and stands beside torch
     set_target_properties(sherd PROPERTIES INSTALL_RPATH "$ORIGIN/../../torch/lib")
   else()
