@@ -570,7 +570,7 @@ std::vector<std::string> all_gather_text(const Group& group, std::string_view te
   if (sum(rests) == 0) return texts;
   const std::string_view rest = text.substr(std::min(text.size(), kShort));
   const Tensor in = at::empty({static_cast<int64_t>(rest.size())}, bytes);
-  std::memcpy(in.mutable_data_ptr<uint8_t>(), rest.data(), rest.size());
+  std::copy(rest.begin(), rest.end(), in.mutable_data_ptr<uint8_t>());
   const Tensor out = at::empty({sum(rests)}, bytes);
   all_gather_uneven(group, out, in, rests).wait();
   const char* at = reinterpret_cast<const char*>(out.const_data_ptr<uint8_t>());

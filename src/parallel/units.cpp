@@ -62,8 +62,9 @@ struct Units::Parameter final : Gathering {
 enum class Units::Keep : uint8_t { nothing, until_backward, until_end };
 
 struct Units::Unit {
-  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> parameters;
-  std::vector<Tensor> gathered;  // local tensors; undefined where taken
+  std::vector<c10::weak_intrusive_ptr<DTensorMeta>> parameters;
+  std::vector<c10::VariableVersion> writes;  // to each of them
+  std::vector<Tensor> gathered;              // local tensors; undefined where taken
   std::optional<PendingTensors> pending;
   std::optional<size_t> first;  // the parameter that is asked for first
   Keep keep = Keep::nothing;
@@ -74,8 +75,10 @@ struct Units::Unit {
 void Units::add_unit(const std::vector<Tensor>& parameters) {
   auto unit = std::make_shared<Unit>();
   for (size_t i = 0; i < parameters.size(); ++i) {
-    unit->parameters.emplace_back(parameters[i].getIntrusivePtr());
-    meta_of(parameters[i])->gathered = std::make_shared<Parameter>(shared_from_this(), units_.size(), i);
+    DTensorMeta* meta = meta_of(parameters[i]);
+    unit->parameters.emplace_back(c10::intrusive_ptr<DTensorMeta>::reclaim_copy(meta));
+    unit->writes.push_back(parameters[i].unsafeGetTensorImpl()->version_counter());
+    meta->gathered = std::make_shared<Parameter>(shared_from_this(), units_.size(), i);
   }
   units_.push_back(std::move(unit));
 }
@@ -83,9 +86,7 @@ void Units::add_unit(const std::vector<Tensor>& parameters) {
 // Grows with every write to a parameter.
 uint64_t Units::versions_of(const Unit& unit) {
   uint64_t sum = 0;
-  for (const auto& weak : unit.parameters) {
-    if (const auto impl = weak.lock()) sum += impl->version_counter().current_version();
-  }
+  for (const auto& writes : unit.writes) sum += writes.current_version();
   return sum;
 }
 
@@ -120,9 +121,8 @@ void Units::start(Unit& unit) {
   std::vector<Tensor> tensors;
   std::vector<Placements> to;
   for (const auto& weak : unit.parameters) {
-    const auto impl = weak.lock();
-    if (!impl) continue;
-    DTensorMeta* meta = meta_of(impl.get());
+    const auto meta = weak.lock();
+    if (!meta) continue;
     Tensor part = wrap(intern_spec(meta->spec->mesh, meta->spec->placements, meta->spec->sizes, meta->spec->strides),
                        for_use(current_local(*meta), meta->spec->mesh));
     to.push_back(whole_placements(*meta->spec));
@@ -131,7 +131,7 @@ void Units::start(Unit& unit) {
   unit.versions = versions_of(unit);
   const CauseScope cause("gather on use", [&](Cause& c) {
     for (const auto& weak : unit.parameters) {
-      if (const auto impl = weak.lock()) about(c, Tensor(impl));
+      if (const auto meta = weak.lock()) about(c, meta->local);
     }
   });
   unit.pending = redistribute_async(tensors, to);
@@ -186,9 +186,9 @@ void Units::open(size_t number) {
 
 Tensor Units::take(size_t number, size_t index, const DTensorMeta& use, const InputPlan& how) {
   Unit& unit = *units_[number];
-  const auto impl = unit.parameters[index].lock();
-  if (!impl) return Tensor();
-  const Spec& spec = *meta_of(impl.get())->spec;
+  const auto parameter = unit.parameters[index].lock();
+  if (!parameter) return Tensor();
+  const Spec& spec = *parameter->spec;
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto alone = [&] {
     const bool as_it_is = !options_.dtype && use.local.device() == use.spec->mesh.device();

@@ -37,6 +37,15 @@ struct DTensorMeta final : TensorMeta, Pooled<DTensorMeta> {
   bool is_transposed = false;  // the wishes are those of the tensor of which this is t()
   WishesPtr wishes = {};       // of a parameter that a tensor-parallel style was given to
 
+  // What watches a tensor, and is held by its meta, holds that meta weakly: a weak hold on the tensor itself would keep
+  // its meta, and so itself, for ever. Called when the tensor is gone and somebody still watches.
+  void release_resources() override {
+    local.reset();
+    origin.reset();
+    gathered.reset();
+    wishes.reset();
+  }
+
   // Every tensor has a meta of its own: detach() and set_data() copy it.
   c10::intrusive_ptr<BackendMeta> clone(const c10::intrusive_ptr<BackendMeta>&) const override {
     auto copy = c10::make_intrusive<DTensorMeta>(spec, local);
