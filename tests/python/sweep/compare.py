@@ -9,6 +9,7 @@ from torch.testing._internal.common_device_type import precisionOverride, tolera
 from torch.testing._internal.opinfo.core import DecorateInfo, OpInfo
 
 from sweep.dense import Dense, Results, moments, same_values
+from sweep.ties import in_dense_order
 
 # A result counts as rounded, not as wrong, where it is this many times as far from the float64 result as the dense one.
 _TIMES_DENSE_ERROR = 8
@@ -56,6 +57,7 @@ def compare(dense: Dense, found: Results) -> Verdict:
         return Verdict("wrong", f"{len(found.values)} results instead of {len(right.values)}")
     if dense.random or dense.unspecified:
         return _compare_random(dense, found)
+    found = in_dense_order(dense, found)
     wider = dense.wider
     worst = Verdict("right")
     for number, (expected, actual) in enumerate(zip(right.values, found.values)):
