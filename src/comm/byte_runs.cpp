@@ -190,4 +190,10 @@ void copy_between(RunCursor& to, RunCursor& from, size_t bytes, CopyTo where) {
   }
 }
 
+void copy_all(const ByteRuns& to, const ByteRuns& from, CopyTo where) {
+  RunCursor target(to);
+  RunCursor source(from);
+  copy_between(target, source, from.size(), where);
+}
+
 }  // namespace sherd::detail

@@ -92,5 +92,7 @@ class RunCursor {
 
 /// Copies the next `bytes` from one to the other. What is the same memory on both sides may stay as it is.
 void copy_between(RunCursor& to, RunCursor& from, size_t bytes, CopyTo where);
+/// Copies all of them; both sides have equally many bytes.
+void copy_all(const ByteRuns& to, const ByteRuns& from, CopyTo where);
 
 }  // namespace sherd::detail

@@ -6,7 +6,6 @@
 #include "comm/byte_runs.h"
 #include "comm/call_shape.h"
 #include "comm/copy.h"
-#include "comm/errors.h"
 #include "comm/reducer.h"
 
 namespace sherd::detail {
@@ -126,21 +125,6 @@ void ShmBackend::run(const Call& call) {
 void ShmBackend::run_runs(const Call& call, const RunMove& move) {
   check_blocks_per_rank(call, hub_->members().ranks);
   guarded(call, [&] { call.kind == Collective::all_gather ? run_all_gather(call, &move) : run_exchange(call, &move); });
-}
-
-// Where this rank fails, the others must not wait for it.
-void ShmBackend::guarded(const Call& call, const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const c10::DistBackendError&) {
-    throw;
-  } catch (const std::exception& error) {  // no memory, say
-    hub_->leave(message_of(error));
-    throw_comm_error(ErrorText(name_of(call.kind), "this rank cannot go on")
-                         .fact("call", describe(call))
-                         .fact("cause", message_of(error))
-                         .help("mend the cause; the other ranks stopped because of it"));
-  }
 }
 
 void ShmBackend::move(const Call& call) {

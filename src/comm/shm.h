@@ -29,11 +29,11 @@ class ShmBackend final : public SyncBackend, public TakesRuns {
   void run(const Call& call) override;
   void run_send(const at::Tensor& tensor, int to, int tag) override;
   std::function<void()> start_receive(const at::Tensor& tensor, int from, int tag) override;
+  void stop_others(const std::string& cause) override { hub_->leave(cause); }
 
  private:
   template <class Rounds, class Stage, class Take>
   void in_rounds(const Call& call, Rounds rounds, Stage stage, Take take);
-  void guarded(const Call& call, const std::function<void()>& f);
   void move(const Call& call);
   void run_all_gather(const Call& call, const RunMove* move = nullptr);
   void run_broadcast(const Call& call);

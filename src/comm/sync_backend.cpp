@@ -243,6 +243,20 @@ SyncBackend::WorkPtr SyncBackend::finish(const Call& call) {
   return c10::make_intrusive<FinishedWork>(getRank(), call.outputs);
 }
 
+void SyncBackend::guarded(const Call& call, const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const c10::DistBackendError&) {
+    throw;
+  } catch (const std::exception& error) {  // no memory, say
+    stop_others(message_of(error));
+    throw_comm_error(ErrorText(name_of(call.kind), "this rank cannot go on")
+                         .fact("call", describe(call))
+                         .fact("cause", message_of(error))
+                         .help("mend the cause; the other ranks stopped because of it"));
+  }
+}
+
 SyncBackend::WorkPtr SyncBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   const at::Tensor tensor = only("broadcast", tensors);
   return finish({.kind = Collective::broadcast,

@@ -2,6 +2,7 @@
 // The c10d::Backend under our own transports: it turns c10d's many entry points into Calls, and a transport runs them.
 
 #include <functional>
+#include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "comm/call.h"
@@ -52,6 +53,12 @@ class SyncBackend : public c10d::Backend {
   virtual void run_send(const at::Tensor& tensor, int to, int tag) = 0;
   /// Takes its turn among the receives from `from` with `tag`, and returns what waits for the message.
   virtual std::function<void()> start_receive(const at::Tensor& tensor, int from, int tag) = 0;
+
+  /// Runs a part of a call in which others wait for this rank: where it fails here, by want of memory say, they stop
+  /// too.
+  void guarded(const Call& call, const std::function<void()>& f);
+  /// Ends what others wait for, since this rank cannot go on. Of transports that run calls guarded.
+  virtual void stop_others(const std::string& /*cause*/) {}
 };
 
 /// Copies all elements, whatever the two shapes. Nothing where there are none or the two are one memory.

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "comm/copy.h"
-#include "comm/errors.h"
 #include "comm/reducer.h"
 
 namespace sherd::detail {
@@ -52,29 +51,10 @@ void ThreadsBackend::run_runs(const Call& call, const RunMove& move) {
     size_t bytes = 0;
     for (const ByteRuns& runs : move.takes) bytes += runs.size();
     const size_t block = call.kind == Collective::all_gather ? 0 : static_cast<size_t>(getRank());
-    for_each_from(getRank(), move.takes.size(), [&](size_t i) {
-      const ByteRuns given = runs_from(static_cast<int>(i), block);
-      RunCursor from(given);
-      RunCursor to(move.takes[i]);
-      copy_between(to, from, given.size(), best_for(bytes));
-    });
+    for_each_from(getRank(), move.takes.size(),
+                  [&](size_t i) { copy_all(move.takes[i], runs_from(static_cast<int>(i), block), best_for(bytes)); });
     hub_->part(getRank());
   });
-}
-
-// Where this rank fails, the others must not wait for it.
-void ThreadsBackend::guarded(const Call& call, const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const c10::DistBackendError&) {
-    throw;
-  } catch (const std::exception& error) {  // no memory, say
-    hub_->fail(hub_->world_rank(getRank()), message_of(error));
-    throw_comm_error(ErrorText(name_of(call.kind), "this rank cannot go on")
-                         .fact("call", describe(call))
-                         .fact("cause", message_of(error))
-                         .help("mend the cause; the other ranks stopped because of it"));
-  }
 }
 
 // What a rank gives as `block`, in tensors or not.
@@ -94,10 +74,7 @@ void ThreadsBackend::copy_block(const Call& call, size_t output, int from, size_
   const at::Tensor& to = call.outputs[output];
   if (!hub_->runs(getRank(), from).empty()) {
     const ByteRuns given = runs_from(from, input);
-    const ByteRuns taken = ByteRuns::to_write(to);
-    RunCursor source(given);
-    RunCursor target(taken);
-    return copy_between(target, source, given.size(), best_for(given.size()));
+    return copy_all(ByteRuns::to_write(to), given, best_for(given.size()));
   }
   const at::Tensor& given = hub_->call(getRank(), from).inputs[input];
   if (!plain(to) || !plain(given)) return copy_elements(to, given);

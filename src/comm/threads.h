@@ -23,9 +23,9 @@ class ThreadsBackend final : public SyncBackend, public TakesRuns {
   void run(const Call& call) override;
   void run_send(const at::Tensor& tensor, int to, int tag) override { hub_->post(getRank(), to, tag, tensor); }
   std::function<void()> start_receive(const at::Tensor& tensor, int from, int tag) override;
+  void stop_others(const std::string& cause) override { hub_->fail(hub_->world_rank(getRank()), cause); }
 
  private:
-  void guarded(const Call& call, const std::function<void()>& f);
   void move(const Call& call);
   void take(const Call& call);
   void all_reduce(const Call& call);
