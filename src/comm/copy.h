@@ -11,6 +11,7 @@ namespace sherd::detail {
 enum class CopyTo : uint8_t {
   cache,   // as memcpy puts them: for what is read soon
   memory,  // past the caches: for blocks larger than they are
+  others,  // as cache, for lines that other cores hold: the core asks for them before it has something to write there
 };
 
 /// The best for results of so many bytes in all.
@@ -18,6 +19,9 @@ inline CopyTo best_for(size_t bytes) {
   constexpr size_t kLarge = size_t{8} << 20;  // of which no core's own cache holds much
   return bytes >= kLarge ? CopyTo::memory : CopyTo::cache;
 }
+
+/// The best for `bytes` that one of `ranks` lays down for the others, where all of them lay down some in turn.
+CopyTo best_for_others(int ranks, size_t bytes);
 
 /// `to` and `from` do not overlap. Whoever learns of the copy by an atomic with release order, say, sees its bytes.
 void copy_bytes(void* to, const void* from, size_t bytes, CopyTo where = CopyTo::cache);

@@ -1,7 +1,6 @@
 #include "comm/shm.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "comm/byte_runs.h"
 #include "comm/call_shape.h"
@@ -70,14 +69,6 @@ struct TakenBlocks : Blocks {
   TakenBlocks(const Call& call, const RunMove* move)
       : Blocks(call.outputs, move != nullptr ? &move->takes : nullptr, ByteRuns::to_write) {}
 };
-
-// What a rank stages is read by another core, where each has one of its own. To write lines that lie in another core's
-// cache took twice as long as to write memory, where that was measured.
-CopyTo stage_to(const ShmHub& hub, size_t bytes) {
-  constexpr size_t kLeast = size_t{32} * 1024;
-  static const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  return bytes >= kLeast && hub.size() <= cores ? CopyTo::memory : CopyTo::cache;
-}
 
 size_t rounds_for(size_t bytes, size_t step) { return std::max<size_t>(1, (bytes + step - 1) / step); }
 
@@ -170,14 +161,13 @@ void ShmBackend::run_all_gather(const Call& call, const RunMove* move) {
   GivenBlocks own(call, move);
   TakenBlocks out(call, move);
   const CopyTo where = best_for(out.bytes());
+  const CopyTo staging = best_for_others(getSize(), in.bytes());
   const auto rounds = [&] {
     int64_t most = 0;
     for (int i = 0; i < getSize(); ++i) most = std::max(most, hub_->gives(i, 0));
     return rounds_for(static_cast<size_t>(most) * element, step);
   };
-  const auto stage = [&](size_t) {
-    in[0].get(hub_->stage(), std::min(step, in[0].left()), stage_to(*hub_, in[0].left()));
-  };
+  const auto stage = [&](size_t) { in[0].get(hub_->stage(), std::min(step, in[0].left()), staging); };
   const auto take = [&](size_t) {
     if (out.empty()) return;
     for_each_other(*hub_, [&](int i) { out[i].put(hub_->staged(i), std::min(step, out[i].left()), where); });
@@ -191,10 +181,11 @@ void ShmBackend::run_broadcast(const Call& call) {
   const bool gives = call.root == getRank();
   const size_t step = hub_->room();
   const CopyTo where = best_for(tensor.nbytes());
+  const CopyTo staging = best_for_others(getSize(), tensor.nbytes());
   const auto rounds = [&] { return rounds_for(tensor.nbytes(), step); };
   const auto stage = [&](size_t t) {
     const Piece piece(tensor.nbytes(), step, t);
-    if (gives) copy_piece(hub_->stage(), data_of(tensor) + piece.begin, piece.size, stage_to(*hub_, piece.size));
+    if (gives) copy_piece(hub_->stage(), data_of(tensor) + piece.begin, piece.size, staging);
   };
   const auto take = [&](size_t t) {
     const Piece piece(tensor.nbytes(), step, t);
@@ -212,6 +203,7 @@ void ShmBackend::run_exchange(const Call& call, const RunMove* move) {
   GivenBlocks in(call, move);
   TakenBlocks out(call, move);
   const CopyTo where = best_for(out.bytes());
+  const CopyTo staging = best_for_others(getSize(), in.bytes());
   const auto rounds = [&] {
     int64_t most = 0;
     for (int i = 0; i < getSize(); ++i) {
@@ -224,8 +216,7 @@ void ShmBackend::run_exchange(const Call& call, const RunMove* move) {
   const auto stage = [&](size_t) {
     if (in.empty()) return;
     for_each_other(*hub_, [&](int to) {
-      in[to].get(hub_->stage() + slot(*hub_, me, to) * step, std::min(step, in[to].left()),
-                 stage_to(*hub_, in[to].left()));
+      in[to].get(hub_->stage() + slot(*hub_, me, to) * step, std::min(step, in[to].left()), staging);
     });
   };
   const auto take = [&](size_t t) {
@@ -248,6 +239,7 @@ void ShmBackend::run_reduce_scatter(const Call& call) {
   const at::Tensor& own = call.inputs[static_cast<size_t>(me)];
   const at::Tensor& out = call.outputs.front();
   const size_t step = slot_bytes(*hub_, getSize() - 1);
+  const CopyTo staging = best_for_others(getSize(), out.nbytes() * static_cast<size_t>(getSize()));
   Reducer reducer(out, call.op, getSize());
   const auto rounds = [&] {
     int64_t most = 0;
@@ -258,8 +250,7 @@ void ShmBackend::run_reduce_scatter(const Call& call) {
     for_each_other(*hub_, [&](int to) {
       const at::Tensor& in = call.inputs[static_cast<size_t>(to)];
       const Piece piece(in.nbytes(), step, t);
-      copy_piece(hub_->stage() + slot(*hub_, me, to) * step, data_of(in) + piece.begin, piece.size,
-                 stage_to(*hub_, piece.size));
+      copy_piece(hub_->stage() + slot(*hub_, me, to) * step, data_of(in) + piece.begin, piece.size, staging);
     });
   };
   const auto take = [&](size_t t) {
@@ -292,6 +283,7 @@ void ShmBackend::run_all_reduce(const Call& call) {
   const size_t step = slot_bytes(*hub_, getSize());
   const size_t chunks = rounds_for(tensor.nbytes(), n * step);
   const CopyTo where = best_for(tensor.nbytes());
+  const CopyTo staging = best_for_others(getSize(), tensor.nbytes());
   Reducer reducer(tensor, call.op, getSize());
   // Where slice i of chunk t lies in the tensor. The last chunk is cut as evenly as the others.
   const auto slice = [&](size_t t, int i) {
@@ -305,7 +297,7 @@ void ShmBackend::run_all_reduce(const Call& call) {
     if (t == chunks) return;
     for_each_other(*hub_, [&](int to) {
       const Piece piece = slice(t, to);
-      copy_piece(hub_->stage() + place(to), data + piece.begin, piece.size, stage_to(*hub_, piece.size));
+      copy_piece(hub_->stage() + place(to), data + piece.begin, piece.size, staging);
     });
   };
   const auto take = [&](size_t t) {

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
 #include "comm/call_shape.h"
+#include "comm/copy.h"
 #include "comm/errors.h"
 #include "comm/missing_ranks.h"
 #include "comm/rank_list.h"
@@ -68,7 +68,7 @@ bool ThreadHub::meet(int rank, const Call& call, const std::vector<ByteRuns>& ru
   write_numbers(call, size(), mine.numbers.data());
   mine.staged = runs.empty() && can_be_staged(call);
   if (mine.staged) {
-    if (call.kind != Collective::broadcast || call.root == rank) stage(call, mine);
+    if (call.kind != Collective::broadcast || call.root == rank) stage(rank, call, mine);
   } else {
     mine.call = call;
     mine.runs = runs;
@@ -87,15 +87,18 @@ bool ThreadHub::meet(int rank, const Call& call, const std::vector<ByteRuns>& ru
   return false;
 }
 
-void ThreadHub::stage(const Call& call, Record& record) {
+void ThreadHub::stage(int rank, const Call& call, Record& record) const {
   record.blocks = gives_blocks(call.kind);
   record.element = call.inputs.empty() ? 1 : call.inputs.front().element_size();
   size_t bytes = 0;
   for (const at::Tensor& tensor : call.inputs) bytes += tensor.nbytes();
   if (record.bytes.size() < bytes) record.bytes.resize(bytes);
   std::byte* to = record.bytes.data();
-  for (const at::Tensor& tensor : call.inputs) {
-    if (tensor.numel() > 0) std::memcpy(to, tensor.const_data_ptr(), tensor.nbytes());
+  const CopyTo where = best_for_others(size(), bytes);
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const at::Tensor& tensor = call.inputs[i];
+    const bool own = record.blocks && i == static_cast<size_t>(rank);
+    if (!own) copy_bytes(to, tensor.const_data_ptr(), tensor.nbytes(), where);
     to += tensor.nbytes();
   }
 }

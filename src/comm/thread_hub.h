@@ -42,7 +42,7 @@ class ThreadHub {
   const Call& call(int reader, int rank) const { return record(reader, rank).call; }
   /// Where the elements of that lie; nothing where they are its tensors.
   const std::vector<ByteRuns>& runs(int reader, int rank) const { return record(reader, rank).runs; }
-  /// What `from` gives to `reader`, in a call that it gives the same to all or one block to each.
+  /// What `from`, another rank, gives to `reader`, in a call that it gives the same to all or one block to each.
   const std::byte* staged(int reader, int from) const;
 
   /// A copy of `tensor` waits in a mailbox until the other side takes it.
@@ -64,7 +64,7 @@ class ThreadHub {
   struct Record {
     std::vector<int64_t> numbers;  // see write_numbers
     bool staged = false;
-    std::vector<std::byte> bytes;  // all that it gives, block after block
+    std::vector<std::byte> bytes;  // what it gives to others, block after block, with room for its own
     bool blocks = false;           // one for each rank
     size_t element = 1;            // bytes of one
     Call call;                     // a copy, so that the tensors outlive a rank that fails in the middle
@@ -99,7 +99,7 @@ class ThreadHub {
   void arrive(int rank, const Call& call);
   void sleep_until_all_came(uint64_t meeting, const char* operation);
   void publish(int rank, const Call& call, const std::vector<ByteRuns>& runs);
-  static void stage(const Call& call, Record& record);
+  void stage(int rank, const Call& call, Record& record) const;
   [[noreturn]] void tell_apart(int rank, const Call& call);
   void break_up(Failure failure);
   [[noreturn]] void throw_failure(const char* operation) const;

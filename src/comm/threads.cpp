@@ -135,11 +135,19 @@ void ThreadsBackend::move(const Call& call) {
   }
 }
 
-// What the ranks gave lies in copies.
+// What the other ranks gave lies in copies.
 void ThreadsBackend::take(const Call& call) {
   const int me = getRank();
+  const auto given = [&](int rank) -> const void* {
+    if (rank != me) return hub_->staged(me, rank);
+    const bool blocks = call.inputs.size() > 1;
+    return call.inputs[blocks ? static_cast<size_t>(me) : 0].const_data_ptr();
+  };
   const auto copy_from = [&](int rank, const at::Tensor& output) {
-    if (output.numel() > 0) std::memcpy(output.mutable_data_ptr(), hub_->staged(me, rank), output.nbytes());
+    const void* from = given(rank);
+    if (output.numel() > 0 && from != output.const_data_ptr()) {
+      std::memcpy(output.mutable_data_ptr(), from, output.nbytes());
+    }
   };
   switch (call.kind) {
     case Collective::all_gather:
@@ -159,7 +167,7 @@ void ThreadsBackend::take(const Call& call) {
     case Collective::reduce_scatter: {
       const at::Tensor& output = call.outputs.front();
       Reducer reducer(output, call.op, getSize());
-      for (int i = 0; i < getSize(); ++i) reducer.part(i) = hub_->staged(me, i);
+      for (int i = 0; i < getSize(); ++i) reducer.part(i) = given(i);
       return reducer.into(static_cast<std::byte*>(output.mutable_data_ptr()), output.nbytes());
     }
     default:
@@ -202,7 +210,8 @@ void ThreadsBackend::reduce_in_chunks(const Call& call, const std::vector<at::Te
   // Even slices of whole lines, so that two ranks do not write to one.
   const size_t chunks = std::max<size_t>(1, (total + n * kSlice - 1) / (n * kSlice));
   const size_t step = ((total + chunks * n - 1) / (chunks * n) + kLine - 1) / kLine * kLine;
-  const CopyTo where = best_for(total);
+  // What is overwritten here the others have read.
+  const CopyTo where = best_for(total) == CopyTo::memory ? CopyTo::memory : best_for_others(getSize(), total);
   Reducer reducer(mine, call.op, getSize());
   const auto data = [&](int rank) {
     return static_cast<std::byte*>(parts[static_cast<size_t>(rank)].mutable_data_ptr());
