@@ -7,11 +7,11 @@
 
 namespace sherd::detail {
 
-/// at::empty. Where it is on the CPU and has 4 MiB or more, its memory is asked for in huge pages.
+/// at::empty. Where it is on the CPU and has 2 MiB or more, its memory is asked for in huge pages.
 at::Tensor empty_large(at::IntArrayRef sizes, const at::TensorOptions& options);
 
 /// Asks for huge pages for the memory of a tensor that nobody has written to yet. It is a wish, which the kernel need
-/// not grant (/sys/kernel/mm/transparent_hugepage/enabled): nothing fails. Nothing happens for less than 4 MiB, memory
+/// not grant (/sys/kernel/mm/transparent_hugepage/enabled): nothing fails. Nothing happens for less than 2 MiB, memory
 /// that is not in one piece, or tensors on other devices.
 void ask_for_huge_pages(const at::Tensor& tensor);
 

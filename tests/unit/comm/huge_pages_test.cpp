@@ -30,14 +30,32 @@ int64_t huge_kib_at(const void* at) {
   return -1;
 }
 
-TEST(HugePagesTest, ALargeTensorLiesInThem) {
+bool kernel_asks_programs() {
   std::string mode;
-  std::getline(std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"), mode);
-  if (mode.find("[madvise]") == std::string::npos) GTEST_SKIP() << "the kernel does not ask programs: " << mode;
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::getline(file, mode);
+  return mode.find("[madvise]") != std::string::npos;
+}
+
+TEST(HugePagesTest, ALargeTensorLiesInThem) {
+  if (!kernel_asks_programs()) GTEST_SKIP() << "the kernel does not ask programs";
   const at::Tensor tensor = empty_large({64 * kMiB}, torch::kByte);
   tensor.fill_(1);
   const auto* middle = static_cast<const std::byte*>(tensor.const_data_ptr()) + 32 * kMiB;
   EXPECT_GT(huge_kib_at(middle), 0);
+}
+
+// Uneven shards have a little less than even ones, and are to be as fast.
+TEST(HugePagesTest, ALittleLessThanFourMebibytesDo) {
+  if (!kernel_asks_programs()) GTEST_SKIP() << "the kernel does not ask programs";
+  constexpr int64_t kBytes = 4 * kMiB - 4096;
+  void* memory = ::mmap(nullptr, 2 * kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  const at::Tensor tensor = torch::from_blob(static_cast<std::byte*>(memory) + 64, {kBytes}, torch::kByte);
+  ask_for_huge_pages(tensor);
+  tensor.fill_(1);
+  EXPECT_GT(huge_kib_at(tensor.const_data_ptr()), 0);
+  ::munmap(memory, 2 * kBytes);
 }
 
 TEST(HugePagesTest, KeepsWhatIsThere) {
