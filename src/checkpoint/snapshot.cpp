@@ -1,13 +1,13 @@
 #include "checkpoint/snapshot.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstddef>
 #include <set>
 
 #include "comm/copy.h"
-#include "comm/huge_pages.h"
 
 namespace sherd::detail {
 namespace {
@@ -38,7 +38,9 @@ void copy_into(at::Tensor& memory, const std::vector<at::Tensor*>& tensors) {
   }
   const bool pinned = !gpus.empty();
   if (!memory.defined() || memory.numel() < total || (pinned && !memory.is_pinned())) {
-    memory = empty_large({total}, at::TensorOptions(c10::kByte).pinned_memory(pinned));
+    // Not in huge pages: it is touched for the first time once, and a virtual machine may not have so much in one piece
+    // at hand. The first snapshot took twice as long with them, later ones the same.
+    memory = at::empty({total}, at::TensorOptions(c10::kByte).pinned_memory(pinned));
   }
   int64_t at = 0;
   for (at::Tensor* tensor : tensors) {
