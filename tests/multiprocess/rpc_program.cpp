@@ -47,6 +47,9 @@ Shared share(const sherd::World& world) {
   return shared;
 }
 
+// What a rank still shares when it ends.
+const Shared* kept = nullptr;
+
 // Fetches until that leads to an error.
 [[noreturn]] void fetch_for_ever(const sherd::RemoteTensor& tensor) {
   for (;;) tensor.to_here();
@@ -86,7 +89,7 @@ int main(int argc, char** argv) {
     }
     if (what == "ends early") {
       if (is_me) {
-        [[maybe_unused]] static const auto* kept = new Shared(shared);  // it ends while it still shares them
+        kept = new Shared(shared);  // it ends while it still shares them
         return 0;
       }
       fetch_for_ever(shared[static_cast<size_t>(who)][0]);

@@ -361,6 +361,27 @@ TEST(FullyShard, AModelThatIsBornShardedIsThere) {
 }
 
 // Between its uses a rank has its part of every parameter alone, of the gradients and of the optimizer's state too.
+// With gradients and without: a model for inference has no hooks that hold what gathers its parameters.
+TEST(FullyShard, AModelThatIsDroppedFreesItsParameters) {
+  for (const bool trains : {true, false}) {
+    spawn(2, [&](World&) {
+      const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"dp"});
+      std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> parts;
+      {
+        auto model = made([] { return nn::Sequential(nn::Linear(4, 6), nn::Linear(6, 3)); }, torch::kDouble);
+        for (const Tensor& parameter : model->parameters()) parameter.requires_grad_(trains);
+        fully_shard(model, mesh);
+        const Tensor output = model->forward(distribute_tensor(torch::ones({4, 4}, torch::kDouble), mesh, {Shard(0)}));
+        if (trains) output.sum().backward();
+        for (const Tensor& parameter : model->parameters())
+          parts.emplace_back(to_local(parameter.detach()).storage().getWeakStorageImpl());
+        for (const auto& part : parts) EXPECT_FALSE(part.expired());
+      }
+      for (const auto& part : parts) EXPECT_TRUE(part.expired()) << (trains ? "trained" : "used");
+    });
+  }
+}
+
 TEST(FullyShard, WhatARankKeepsIsItsPart) {
   spawn(4, [&](World&) {
     const DeviceMesh mesh = init_device_mesh("cpu", {4}, {"dp"});
