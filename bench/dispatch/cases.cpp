@@ -42,7 +42,8 @@ std::vector<Operator> operators(const Operands& operands) {
 }
 
 struct Mlp : torch::nn::Module {
-  // The same weights each time: how long a step takes depends on them (zeros and tiny numbers are slow to take roots of).
+  // The same weights each time: how long a step takes depends on them (zeros and tiny numbers are slow to take roots
+  // of).
   explicit Mlp(at::Device device) {
     torch::manual_seed(0);
     up = register_module("up", torch::nn::Linear(torch::nn::LinearOptions(16, 16).bias(false)));
