@@ -27,6 +27,9 @@ class StoredFile {
   virtual int64_t size() const = 0;
   /// All of them, in any order, several at a time where the driver can. Throws where the file ends too early.
   virtual void read(std::span<const ReadRequest> requests) const = 0;
+  /// Bytes [offset, offset + size), one at least, are going to be read soon: a driver that can begins to bring them,
+  /// and does not wait. Never throws, and may do nothing.
+  virtual void expect(int64_t /*offset*/, int64_t /*size*/) const noexcept {}
 };
 
 /// A file being written. One that is not finished is as good as not there.

@@ -43,6 +43,7 @@ struct Reading {
   Box part;  // of the saved chunk
   at::Tensor into;
   Dims at;  // in it
+  std::optional<stored::ExpectedElements> expected = {};
 
   int64_t bytes() const { return numel(part) * into.element_size(); }
 };
@@ -70,26 +71,28 @@ std::optional<Common> common_part(const Box& wanted, const format::TensorEntry& 
   return common;
 }
 
-// Where the elements of a part are, if the chunk lies in its file as most do and every block there has some of them.
-std::optional<std::pair<int64_t, int64_t>> expected_bytes(const format::TensorEntry& entry, size_t chunk,
-                                                          const Box& part) {
-  const format::Place& place = entry.places[chunk];
-  const auto sizes = entry.sizes(chunk);
-  format::TensorItem item{entry.dtype, {sizes.begin(), sizes.end()}, {}};
-  item.strides = stored::row_major(item.sizes);
-  const format::ItemLengths lengths = format::lengths_of(item);
-  if (place.transforms >= 0 || lengths.total() != place.length) return std::nullopt;
+// Bytes [begin, end) of a file, from the first element of a part to its last one.
+struct Extent {
+  int64_t begin;
+  int64_t end;
+  bool dense = true;  // every block there has some of them
+};
+Extent extent_of(const stored::StoredElements& chunk, const Box& part) {
+  const int64_t element = size_of(chunk.dtype);
   int64_t first = 0;
   int64_t extent = 1;
+  bool dense = true;
   for (size_t d = part.size.size(); d-- > 0;) {
-    first += part.offset[d] * item.strides[d];
+    first += part.offset[d] * chunk.strides[d];
     if (part.size[d] == 1) continue;
-    if ((item.strides[d] - extent) * size_of(item.dtype) >= format::kBlock) return std::nullopt;
-    extent += (part.size[d] - 1) * item.strides[d];
+    dense = dense && (chunk.strides[d] - extent) * element < format::kBlock;
+    extent += (part.size[d] - 1) * chunk.strides[d];
   }
-  const int64_t begin = place.offset + lengths.head + first * size_of(item.dtype);
-  return std::pair(begin, begin + extent * size_of(item.dtype));
+  const int64_t begin = chunk.offset + first * element;
+  return {begin, begin + extent * element, dense};
 }
+
+int64_t block_of(int64_t byte) { return byte / format::kBlock; }
 
 // Everything that does not fit is said at once: people mend a list quicker than one line after the other.
 class Faults {
@@ -127,10 +130,12 @@ class Loader {
   std::string offer_blocks() { return shared_.offer(wanted_blocks()); }
   /// From what all of them told.
   void share_blocks(const std::vector<std::string>& offers, size_t rank) {
-    const auto read = [this](int32_t file, int64_t block, std::span<std::byte> into) {
-      checkpoint_->blocks(file)->read_block(block, into, "what several ranks want");
-    };
-    for (const int32_t file : shared_.join(offers, rank, at::get_num_threads(), read)) {
+    detail::SharedBlocks::Source source{
+        [this](int32_t file, int64_t block, std::span<std::byte> into) {
+          checkpoint_->blocks(file)->read_block(block, into, "what several ranks want");
+        },
+        [this](int32_t file, int64_t block) { checkpoint_->blocks(file)->expect_block(block); }};
+    for (const int32_t file : shared_.join(offers, rank, at::get_num_threads(), std::move(source))) {
       checkpoint_->blocks(file)->take_from(shared_, file);
     }
   }
@@ -171,6 +176,14 @@ class Loader {
       const format::Place& y = place_of(b);
       return std::pair(x.file, x.offset) < std::pair(y.file, y.offset);
     });
+    for (Reading& reading : readings_) {
+      reading.expected = checkpoint_->expected(std::get<format::TensorEntry>(reading.entry->content), reading.chunk);
+      // Heads that are read alone lie far apart: a disk is asked for all of them before the first has come.
+      if (reading.expected && !has_head_beside(reading)) {
+        reading.expected->elements.file->expect(reading.expected->head_offset,
+                                                static_cast<int64_t>(reading.expected->head->size()));
+      }
+    }
   }
 
   void read() {
@@ -178,29 +191,17 @@ class Loader {
     int64_t total = 0;
     for (const Reading& reading : readings_) total += reading.bytes();
     int64_t done = 0;
-    stored::StoredElements elements;
-    const Reading* last = nullptr;
-    const auto read_wanted = [&] {
-      if (elements.file == nullptr) return;
-      elements.file->read_wanted();
-      if (options_.progress) options_.progress({done, total});
-    };
-    std::deque<std::string> readers;  // which errors name, as long as anything is wanted
-    for (const Reading& reading : readings_) {
-      const std::string& reader = readers.emplace_back(fmt::format("tensor {}", reading.entry->name));
-      const bool same = last != nullptr && last->entry == reading.entry && last->chunk == reading.chunk;
-      if (!same) {
-        stored::StoredElements next =
-            checkpoint_->locate(std::get<format::TensorEntry>(reading.entry->content), reading.chunk, reader);
-        if (next.file != elements.file) read_wanted();
-        elements = std::move(next);
+    for (std::span<const Reading> rest = readings_; !rest.empty();) {
+      size_t count = 0;
+      int64_t bytes = 0;
+      while (count < rest.size() && bytes < kReadAtOnce && place_of(rest[count]).file == place_of(rest[0]).file) {
+        bytes += rest[count++].bytes();
       }
-      last = &reading;
-      detail::read_tensor(elements, reading.part, reading.into, reading.at, reader);
-      done += reading.bytes();
-      if (elements.file->bytes_wanted() >= kReadAtOnce) read_wanted();
+      read_some(rest.first(count));
+      rest = rest.subspan(count);
+      done += bytes;
+      if (options_.progress) options_.progress({done, total});
     }
-    read_wanted();
     for (const Object& object : objects_) {
       const std::string reader = fmt::format("object {}", leaves_[object.leaf].name);
       leaves_[object.leaf].value =
@@ -231,6 +232,69 @@ class Loader {
     format::Place place;
   };
 
+  // Whether the block with the head of the item is read for its elements anyway.
+  static bool has_head_beside(const Reading& reading) {
+    const stored::ExpectedElements& expected = *reading.expected;
+    return detail::goes_straight(expected.elements, reading.into) &&
+           block_of(extent_of(expected.elements, reading.part).begin) == block_of(expected.head_offset);
+  }
+
+  // Readings of one file, as they lie there.
+  void read_some(std::span<const Reading> readings) {
+    struct Chunk {
+      std::span<const Reading> readings;  // of one chunk
+      std::string reader;                 // which errors name, as long as anything is wanted
+      stored::StoredElements elements;
+      std::string head;  // as it was read, where the elements are only expected
+    };
+    std::deque<Chunk> chunks;
+    const auto want = [](Chunk& chunk) {
+      for (const Reading& reading : chunk.readings) {
+        detail::read_tensor(chunk.elements, reading.part, reading.into, reading.at, chunk.reader);
+      }
+      if (chunk.elements.decoded) chunk.elements = {};  // it was read at once, and takes memory
+    };
+    const auto locate = [&](Chunk& chunk) {
+      const Reading& first = chunk.readings.front();
+      chunk.elements =
+          checkpoint_->locate(std::get<format::TensorEntry>(first.entry->content), first.chunk, chunk.reader);
+    };
+    const auto read_wanted = [&] {
+      for (const Chunk& chunk : chunks) {
+        if (chunk.elements.file != nullptr) chunk.elements.file->read_wanted();
+      }
+    };
+    for (size_t i = 0; i < readings.size();) {
+      size_t end = i + 1;
+      const auto same = [&](const Reading& other) {
+        return other.entry == readings[i].entry && other.chunk == readings[i].chunk;
+      };
+      while (end < readings.size() && same(readings[end])) ++end;
+      Chunk& chunk = chunks.emplace_back(
+          Chunk{readings.subspan(i, end - i), fmt::format("tensor {}", readings[i].entry->name), {}, {}});
+      const Reading& first = chunk.readings.front();
+      if (first.expected && has_head_beside(first)) {
+        chunk.elements = first.expected->elements;
+        chunk.head.resize(first.expected->head->size());
+        chunk.elements.file->want({first.expected->head_offset, static_cast<int64_t>(chunk.head.size()),
+                                   reinterpret_cast<std::byte*>(chunk.head.data())},
+                                  chunk.reader);
+      } else {
+        locate(chunk);
+      }
+      want(chunk);
+      i = end;
+    }
+    read_wanted();
+    // What is not as expected is read again from where it is.
+    for (Chunk& chunk : chunks) {
+      if (chunk.head.empty() || chunk.head == *chunk.readings.front().expected->head) continue;
+      locate(chunk);
+      want(chunk);
+    }
+    read_wanted();
+  }
+
   size_t place_of(const FlatLeaf& leaf) const { return static_cast<size_t>(&leaf - leaves_.data()); }
   static const format::Place& place_of(const Reading& reading) {
     return std::get<format::TensorEntry>(reading.entry->content).places[reading.chunk];
@@ -240,13 +304,10 @@ class Loader {
   std::vector<detail::BlockRange> wanted_blocks() {
     std::vector<detail::BlockRange> ranges;
     for (const Reading& reading : readings_) {
-      const format::Place& place = place_of(reading);
-      const auto& entry = std::get<format::TensorEntry>(reading.entry->content);
-      if (place.length < stored::kSmallItem || checkpoint_->blocks(place.file) == nullptr) continue;
-      const auto bytes = expected_bytes(entry, reading.chunk, reading.part);
-      if (!bytes) continue;
-      const auto [begin, end] = *bytes;
-      detail::BlockRange range{place.file, begin / format::kBlock, (end - 1) / format::kBlock + 1};
+      if (!reading.expected) continue;
+      const Extent bytes = extent_of(reading.expected->elements, reading.part);
+      if (!bytes.dense) continue;
+      detail::BlockRange range{place_of(reading).file, block_of(bytes.begin), block_of(bytes.end - 1) + 1};
       if (!ranges.empty() && ranges.back().file == range.file) range.begin = std::max(range.begin, ranges.back().end);
       if (range.begin >= range.end) continue;
       if (!ranges.empty() && ranges.back().file == range.file && ranges.back().end == range.begin) {

@@ -7,10 +7,13 @@
 
 namespace sherd::detail {
 
+bool goes_straight(const stored::StoredElements& chunk, const at::Tensor& into) {
+  return into.is_cpu() && into.scalar_type() == to_torch(chunk.dtype) && !into.is_conj() && !into.is_neg();
+}
+
 void read_tensor(const stored::StoredElements& chunk, const Box& part, const at::Tensor& into, const Dims& at,
                  const std::string& reader) {
-  const c10::ScalarType dtype = to_torch(chunk.dtype);
-  if (into.is_cpu() && into.scalar_type() == dtype && !into.is_conj() && !into.is_neg()) {
+  if (goes_straight(chunk, into)) {
     int64_t first = 0;
     for (size_t d = 0; d < at.size(); ++d) first += at[d] * into.strides()[d];
     stored::want_box(chunk, part, static_cast<std::byte*>(into.data_ptr()) + first * size_of(chunk.dtype),
@@ -22,7 +25,8 @@ void read_tensor(const stored::StoredElements& chunk, const Box& part, const at:
     auto* elements = const_cast<std::byte*>(read.elements);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
     Box there{at, read.sizes};
     for (size_t d = 0; d < at.size(); ++d) there.offset[d] += read.at[d];
-    part_of(into, there).copy_(at::from_blob(elements, read.sizes, read.strides, at::TensorOptions(dtype)));
+    part_of(into, there)
+        .copy_(at::from_blob(elements, read.sizes, read.strides, at::TensorOptions(to_torch(chunk.dtype))));
   };
   stored::read_box(chunk, part, take, reader);
 }

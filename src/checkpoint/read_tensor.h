@@ -9,6 +9,9 @@
 
 namespace sherd::detail {
 
+/// Whether the elements are in `into` as they are in the file.
+bool goes_straight(const stored::StoredElements& chunk, const at::Tensor& into);
+
 /// Fills the part of `into` at `at`, on any device, with these elements of the chunk, converted to its dtype: straight
 /// into its memory where that can be, then at the latest in chunk.file->read_wanted(). The reader stays until then.
 void read_tensor(const stored::StoredElements& chunk, const Box& part, const at::Tensor& into, const Dims& at,

@@ -25,6 +25,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kFewBlocks = 8;
 constexpr int64_t kManyBlocks = 16;
 constexpr int64_t kSlots = 2 * kManyBlocks;  // while one half is used, the other is filled
+constexpr int64_t kRoundsAhead = 4;          // that the storage is told of
 constexpr size_t kMostRanks = 256;           // of a ring
 constexpr size_t kMostRings = 4;             // of a rank's memory
 constexpr size_t kMostRanges = 4096;         // that are told
@@ -91,14 +92,14 @@ std::map<std::vector<size_t>, std::vector<BlockRange>> wanted_by_several(
 // others wait for it, and nobody fills a half again before all are done with what was in it.
 class SharedBlocks::Ring {
  public:
-  Ring(std::byte* memory, size_t place, size_t ranks, int threads, const Read& read)
+  Ring(std::byte* memory, size_t place, size_t ranks, int threads, const Source& source)
       : head_(*reinterpret_cast<Head*>(memory)),
         slots_(memory + kHead),
         place_(place),
         ranks_(ranks),
         at_once_(static_cast<int64_t>(ranks) <= kFewBlocks ? kFewBlocks : kManyBlocks),
         threads_(threads),
-        read_(read) {
+        source_(source) {
     own().here.raise(1);
   }
 
@@ -163,24 +164,44 @@ class SharedBlocks::Ring {
     }
   }
 
-  void fill(int64_t round) {
+  // The blocks of a round that this rank brings.
+  std::vector<int64_t> own_blocks(int64_t round) const {
     std::vector<int64_t> blocks;
     for (int64_t block = round * at_once_; block < std::min((round + 1) * at_once_, blocks_); ++block) {
       if (static_cast<size_t>(block) % ranks_ == place_) blocks.push_back(block);
     }
+    return blocks;
+  }
+
+  void fill(int64_t round) {
+    // A rank reads every n-th block, which no kernel foresees.
+    for (; expected_ <= round + kRoundsAhead && expected_ * at_once_ < blocks_; ++expected_) {
+      for (const int64_t block : own_blocks(expected_)) {
+        const BlockRange place = place_of(block);
+        source_.expect(place.file, place.begin);
+      }
+    }
+    const std::vector<int64_t> blocks = own_blocks(round);
     std::atomic<size_t> next = 0;
     in_threads(std::min(static_cast<size_t>(threads_), blocks.size()), [&] {
       for (size_t i = next++; i < blocks.size(); i = next++) fill_slot(blocks[i], round);
     });
   }
 
-  void fill_slot(int64_t block, int64_t round) {
+  // Where a block of the ring lies in its file.
+  BlockRange place_of(int64_t block) const {
     const auto range = std::prev(std::upper_bound(ranges_.begin(), ranges_.end(), block,
                                                   [](int64_t b, const Numbered& r) { return b < r.first; }));
+    const int64_t begin = range->range.begin + block - range->first;
+    return {range->range.file, begin, begin + 1};
+  }
+
+  void fill_slot(int64_t block, int64_t round) {
+    const BlockRange place = place_of(block);
     const auto slot = static_cast<size_t>(block % (2 * at_once_));
     try {
-      read_(range->range.file, range->range.begin + block - range->first,
-            {slots_ + slot * static_cast<size_t>(format::kBlock), static_cast<size_t>(format::kBlock)});
+      source_.read(place.file, place.begin,
+                   {slots_ + slot * static_cast<size_t>(format::kBlock), static_cast<size_t>(format::kBlock)});
       head_.rounds[slot].store(static_cast<uint32_t>(round + 1), std::memory_order_release);
     } catch (
         const std::exception&) {  // NOLINT(bugprone-empty-catch): whoever wants it reads it, and says what is wrong
@@ -197,10 +218,11 @@ class SharedBlocks::Ring {
   size_t ranks_;
   int64_t at_once_;
   int threads_;
-  const Read& read_;
+  const Source& source_;
   std::vector<Numbered> ranges_;
   int64_t blocks_ = 0;
   int64_t round_ = -1;
+  int64_t expected_ = 0;  // the first round whose blocks the storage does not expect
 };
 
 SharedBlocks::Offer SharedBlocks::decode(const std::string& text) {
@@ -241,9 +263,10 @@ std::string SharedBlocks::offer(std::span<const BlockRange> wanted) {
   return out.take();
 }
 
-std::vector<int32_t> SharedBlocks::join(const std::vector<std::string>& texts, size_t rank, int threads, Read read) {
+std::vector<int32_t> SharedBlocks::join(const std::vector<std::string>& texts, size_t rank, int threads,
+                                        Source source) {
   if (texts[rank].empty()) return {};
-  read_ = std::move(read);
+  source_ = std::move(source);
   const std::string host = host_key();
   std::vector<Offer> offers;
   for (const std::string& text : texts) offers.push_back(decode(text));
@@ -265,7 +288,7 @@ std::vector<int32_t> SharedBlocks::join(const std::vector<std::string>& texts, s
     std::byte* const memory = found->second;
     if (memory == nullptr) continue;
     Ring& ring = *rings_.emplace_back(std::make_unique<Ring>(
-        memory + area * kArea, static_cast<size_t>(place - ranks.begin()), ranks.size(), threads, read_));
+        memory + area * kArea, static_cast<size_t>(place - ranks.begin()), ranks.size(), threads, source_));
     for (const BlockRange& range : ranges) stretches_.push_back({range, &ring, ring.add(range)});
   }
   std::sort(stretches_.begin(), stretches_.end(), [](const Stretch& a, const Stretch& b) {

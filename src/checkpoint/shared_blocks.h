@@ -25,8 +25,12 @@ struct BlockRange {
 
 class SharedBlocks final : public stored::BlocksAtHand {
  public:
-  /// Reads a block and compares it with its digest, in any thread.
-  using Read = std::function<void(int32_t file, int64_t block, std::span<std::byte> into)>;
+  struct Source {
+    /// Reads a block and compares it with its digest, in any thread.
+    std::function<void(int32_t file, int64_t block, std::span<std::byte> into)> read;
+    /// That block is going to be read soon.
+    std::function<void(int32_t file, int64_t block)> expect;
+  };
 
   SharedBlocks();
   ~SharedBlocks() override;
@@ -36,7 +40,7 @@ class SharedBlocks final : public stored::BlocksAtHand {
   /// What all ranks are told: where this one is, what it wants (ascending, without overlaps), and where its memory is.
   std::string offer(std::span<const BlockRange> wanted);
   /// From what all ranks told, this one being `rank`. The files of which blocks are shared.
-  std::vector<int32_t> join(const std::vector<std::string>& offers, size_t rank, int threads, Read read);
+  std::vector<int32_t> join(const std::vector<std::string>& offers, size_t rank, int threads, Source source);
   /// The others need not wait for this rank any more. Never throws.
   void leave() noexcept;
 
@@ -63,7 +67,7 @@ class SharedBlocks final : public stored::BlocksAtHand {
   };
   const Stretch* find_stretch(int32_t file, int64_t block) const;
 
-  Read read_;
+  Source source_;
   ShmSegment memory_;
   std::vector<ShmSegment> opened_;
   std::vector<std::unique_ptr<Ring>> rings_;

@@ -28,6 +28,10 @@ class DiskFile final : public StoredFile {
     read_requests({*disk_.posix, file_.get(), path_}, requests, disk_.options.io_uring);
   }
 
+  void expect(int64_t offset, int64_t size) const noexcept override {
+    disk_.posix->start_reading(file_.get(), offset, size);
+  }
+
  private:
   Disk disk_;
   std::string path_;

@@ -29,6 +29,8 @@ class Posix {
   virtual void close(int file);
   virtual int64_t size(int file);
   virtual ssize_t pread(int file, std::span<std::byte> into, int64_t offset);
+  /// Begins to read into the page cache what is not there, and does not wait for it.
+  virtual int start_reading(int file, int64_t offset, int64_t size);
   virtual ssize_t pwrite(int file, std::span<const std::byte> bytes, int64_t offset);
   /// Reserves room for [0, size) without changing the size.
   virtual int reserve(int file, int64_t size);

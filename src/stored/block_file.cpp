@@ -140,6 +140,11 @@ void BlockFile::read_block(int64_t block, std::span<std::byte> into, const std::
   fetch_block(number, into.first(static_cast<size_t>(block_size(number))), reader);
 }
 
+void BlockFile::expect(int64_t offset, int64_t size) noexcept {
+  size = std::min(size, size_ - offset);
+  if (file_ != nullptr && offset >= 0 && size > 0) file_->expect(offset, size);
+}
+
 void BlockFile::read(std::span<const FileRun> runs, const std::string& reader) {
   if (digests_ != nullptr) {
     if (at_hand_ != nullptr) read_wanted();  // which come before these

@@ -61,6 +61,11 @@ class BlockFile {
   /// One block, whole, into the first bytes there. From several threads at once.
   void read_block(int64_t block, std::span<std::byte> into, const std::string& reader);
 
+  /// What is there of bytes [offset, offset + size), or of a block, is going to be read soon. From several threads at
+  /// once.
+  void expect(int64_t offset, int64_t size) noexcept;
+  void expect_block(int64_t block) noexcept { expect(block * format::kBlock, format::kBlock); }
+
   int64_t bytes_read() const { return bytes_read_; }
 
  private:

@@ -219,12 +219,29 @@ StoredElements DcpCheckpoint::locate_in_archive(BlockFile& file, int64_t offset,
   return elements;
 }
 
-bool DcpCheckpoint::has_head(BlockFile& stored, const format::Place& place, const format::TensorItem& item,
-                             const std::string& reader) {
-  // Tensors that follow each other are often alike.
-  if (head_.bytes.empty() || item.dtype != head_.item.dtype || item.sizes != head_.item.sizes)
-    head_ = {item, format::head_of(item)};
-  std::string head(head_.bytes.size(), '\0');
+std::optional<ExpectedElements> DcpCheckpoint::usual(const format::TensorEntry& entry, size_t chunk) {
+  const format::Place& place = entry.places[chunk];
+  const auto sizes = entry.sizes(chunk);
+  format::TensorItem item{entry.dtype, {sizes.begin(), sizes.end()}, {}};
+  item.strides = row_major(item.sizes);
+  const format::ItemLengths lengths = format::lengths_of(item);
+  if (place.transforms >= 0 || lengths.total() != place.length) return std::nullopt;
+  if (!head_.bytes || item.dtype != head_.item.dtype || item.sizes != head_.item.sizes) {
+    head_ = {item, std::make_shared<const std::string>(format::head_of(item))};
+  }
+  StoredElements elements{&file(place.file), place.offset + lengths.head, item.dtype, item.sizes, item.strides, {}};
+  return ExpectedElements{std::move(elements), place.offset, head_.bytes};
+}
+
+std::optional<ExpectedElements> DcpCheckpoint::expected(const format::TensorEntry& entry, size_t chunk) {
+  const format::Place& place = entry.places[chunk];
+  if (place.length < kSmallItem || blocks(place.file) == nullptr) return std::nullopt;
+  return usual(entry, chunk);
+}
+
+bool DcpCheckpoint::has_head(const ExpectedElements& expected, const format::Place& place, const std::string& reader) {
+  BlockFile& stored = *expected.elements.file;
+  std::string head(expected.head->size(), '\0');
   const FileRun run{place.offset, static_cast<int64_t>(head.size()), reinterpret_cast<std::byte*>(head.data())};
   if (place.length < kSmallItem) {
     stored.read_ahead(run, reader);
@@ -233,7 +250,7 @@ bool DcpCheckpoint::has_head(BlockFile& stored, const format::Place& place, cons
     // be once more, since the block ends in the elements.
     stored.peek(run, reader);
   }
-  return head == head_.bytes;
+  return head == *expected.head;
 }
 
 StoredElements DcpCheckpoint::locate(const format::TensorEntry& entry, size_t chunk, const std::string& reader) {
@@ -246,18 +263,13 @@ StoredElements DcpCheckpoint::locate(const format::TensorEntry& entry, size_t ch
     return elements;
   }
   BlockFile& stored = file(place.file);
-  // Most items are what torch.save writes of a tensor in row-major order: then their bytes are known beforehand.
-  format::TensorItem item{entry.dtype, {sizes.begin(), sizes.end()}, {}};
-  item.strides = row_major(item.sizes);
-  const format::ItemLengths lengths = format::lengths_of(item);
-  if (lengths.total() == place.length) {
-    if (has_head(stored, place, item, reader)) {
-      StoredElements elements{&stored, place.offset + lengths.head, item.dtype, item.sizes, item.strides, {}};
-      if (!stored.has_digests() && options_.verify && lengths.data > 0) {
-        elements.crc = crc_behind(stored, elements.offset + lengths.data, reader);
-      }
-      return elements;
+  if (auto found = usual(entry, chunk); found && has_head(*found, place, reader)) {
+    StoredElements& elements = found->elements;
+    const int64_t bytes = numel(elements.sizes) * size_of(elements.dtype);
+    if (!stored.has_digests() && options_.verify && bytes > 0) {
+      elements.crc = crc_behind(stored, elements.offset + bytes, reader);
     }
+    return std::move(elements);
   }
   StoredElements elements = locate_in_archive(stored, place.offset, place.length, reader);
   if (!std::equal(sizes.begin(), sizes.end(), elements.sizes.begin(), elements.sizes.end())) {

@@ -22,6 +22,7 @@ class DcpCheckpoint final : public StoredCheckpoint {
   const char* format() const override { return "dcp"; }
   void check_file(const format::Place& place, const std::string& reader) override;
   StoredElements locate(const format::TensorEntry& entry, size_t chunk, const std::string& reader) override;
+  std::optional<ExpectedElements> expected(const format::TensorEntry& entry, size_t chunk) override;
   std::string object(const format::Place& place, const std::string& reader) override;
   int64_t bytes_read() const override;
 
@@ -39,9 +40,10 @@ class DcpCheckpoint final : public StoredCheckpoint {
   std::shared_ptr<const StoredFile> base_file(const format::BlockPlace& place);
   /// An item that was compressed, in memory.
   BlockFile& decoded(const format::Place& place, const std::string& reader);
-  /// Whether an item begins as that of a tensor in row-major order does.
-  bool has_head(BlockFile& stored, const format::Place& place, const format::TensorItem& item,
-                const std::string& reader);
+  /// Where the elements are in an item that torch.save writes of a tensor in row-major order, as most are; nothing
+  /// where the item has another length.
+  std::optional<ExpectedElements> usual(const format::TensorEntry& entry, size_t chunk);
+  bool has_head(const ExpectedElements& expected, const format::Place& place, const std::string& reader);
   StoredElements locate_in_archive(BlockFile& file, int64_t offset, int64_t length, const std::string& reader);
 
   std::shared_ptr<Storage> storage_;
@@ -54,9 +56,9 @@ class DcpCheckpoint final : public StoredCheckpoint {
   std::pair<int32_t, int64_t> decoded_at_ = {-1, 0};
   struct Head {
     format::TensorItem item;
-    std::string bytes;
+    std::shared_ptr<const std::string> bytes;
   };
-  Head head_;  // the last that was made
+  Head head_;  // the last that was made: tensors that follow each other are often alike
 };
 
 }  // namespace sherd::stored

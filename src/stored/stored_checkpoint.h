@@ -2,6 +2,7 @@
 // A checkpoint that lies somewhere, whatever its format: what is in it, and where the elements of each chunk are.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,13 @@ namespace sherd::stored {
 /// Of items shorter than it, several are in a block: they are read as they come, not when they are wanted.
 inline constexpr int64_t kSmallItem = int64_t{64} << 10;
 
+/// Elements that are there if the file has the bytes `head` from `head_offset` on; in front of the first element.
+struct ExpectedElements {
+  StoredElements elements;
+  int64_t head_offset = 0;
+  std::shared_ptr<const std::string> head;
+};
+
 class StoredCheckpoint {
  public:
   virtual ~StoredCheckpoint() = default;
@@ -27,8 +35,13 @@ class StoredCheckpoint {
   const format::Metadata& metadata() const { return metadata_; }
   /// Throws std::runtime_error where a file that this item needs is missing or too short. Reads no data.
   virtual void check_file(const format::Place& place, const std::string& reader) = 0;
-  /// Where the elements of a chunk are; good as long as this.
+  /// Where the elements of a chunk are; good as long as this. It may have to read for that.
   virtual StoredElements locate(const format::TensorEntry& entry, size_t chunk, const std::string& reader) = 0;
+  /// The same without reading anything, as the metadata and the format let one expect it. Nothing where they do not, or
+  /// where items are so small that reading them costs nothing, or without digests.
+  virtual std::optional<ExpectedElements> expected(const format::TensorEntry& /*entry*/, size_t /*chunk*/) {
+    return std::nullopt;
+  }
   /// An object that is no tensor: what torch.save writes of it.
   virtual std::string object(const format::Place& place, const std::string& reader) = 0;
   virtual int64_t bytes_read() const = 0;

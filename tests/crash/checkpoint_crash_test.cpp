@@ -39,6 +39,9 @@ class SharedDisk final : public Posix {
   ssize_t pread(int file, std::span<std::byte> into, int64_t offset) override {
     return one([&] { return disk_->pread(file, into, offset); });
   }
+  int start_reading(int file, int64_t offset, int64_t size) override {
+    return one([&] { return disk_->start_reading(file, offset, size); });
+  }
   ssize_t pwrite(int file, std::span<const std::byte> bytes, int64_t offset) override {
     return one([&] { return disk_->pwrite(file, bytes, offset); });
   }

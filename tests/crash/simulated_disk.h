@@ -36,6 +36,7 @@ class SimulatedDisk final : public Posix {
   void close(int file) override;
   int64_t size(int file) override;
   ssize_t pread(int file, std::span<std::byte> into, int64_t offset) override;
+  int start_reading(int /*file*/, int64_t /*offset*/, int64_t /*size*/) override { return 0; }
   ssize_t pwrite(int file, std::span<const std::byte> bytes, int64_t offset) override;
   int reserve(int file, int64_t size) override;
   int truncate(int file, int64_t size) override;

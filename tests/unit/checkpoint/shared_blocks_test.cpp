@@ -5,6 +5,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
+#include <set>
 #include <stdexcept>
 #include <thread>
 
@@ -29,8 +31,14 @@ class Rank {
  public:
   explicit Rank(std::vector<BlockRange> wanted) : wanted_(std::move(wanted)), offer_(blocks_.offer(wanted_)) {}
   const std::string& offer() const { return offer_; }
-  void join(const std::vector<std::string>& offers, size_t rank, const SharedBlocks::Read& read) {
-    blocks_.join(offers, rank, 1, read);
+  void join(const std::vector<std::string>& offers, size_t rank,
+            const std::function<void(int32_t, int64_t, std::span<std::byte>)>& read) {
+    blocks_.join(offers, rank, 1,
+                 {[this, read](int32_t file, int64_t block, std::span<std::byte> into) {
+                    if (!expected.contains(block)) unexpected.push_back(block);
+                    read(file, block, into);
+                  },
+                  [this](int32_t /*file*/, int64_t block) { expected.insert(block); }});
   }
   void take(int64_t count = kBlocks) {
     for (const BlockRange& range : wanted_) {
@@ -49,6 +57,8 @@ class Rank {
 
   std::vector<int64_t> missing;
   std::vector<int64_t> wrong;
+  std::set<int64_t> expected;       // that the storage was told of
+  std::vector<int64_t> unexpected;  // read all the same
 
  private:
   std::vector<BlockRange> wanted_;
@@ -78,6 +88,8 @@ TEST(SharedBlocksTest, EachBlockIsReadByOneOfThoseWhoWantIt) {
   for (const Rank* rank : {&a, &b}) {
     EXPECT_TRUE(rank->missing.empty());
     EXPECT_TRUE(rank->wrong.empty());
+    EXPECT_TRUE(rank->unexpected.empty());
+    EXPECT_EQ(rank->expected.size(), static_cast<size_t>(kBlocks) / 2) << "its own, and not those of the other";
   }
   EXPECT_EQ(c.missing.size(), static_cast<size_t>(kBlocks)) << "nobody shares what one rank wants";
 }
