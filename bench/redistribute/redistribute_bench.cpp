@@ -1,7 +1,8 @@
 // What does a redistribution cost between ranks of one host? The ranks are the processes that a launcher started, or
 // threads (--threads N). Rank 0 prints a list of {"case", "seconds", "bytes_moved", "bytes_needed", "peak_bytes"}: the
 // time of one call; what a rank receives, on average, and must receive; the memory that the call takes, result
-// included.
+// included. With --overlap: does computing go on while data move? {"compute_s", "move_s", "both_s"} of
+// redistribute_async and matrix products, each alone and together.
 
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -26,6 +27,7 @@ using sherd::StridedShard;
 struct Settings {
   std::vector<int64_t> sizes;  // bytes of the whole tensor
   double seconds = 0.2;        // for each case
+  std::string device = "cpu";  // of --overlap
 };
 
 class MemoryMeter final : public c10::MemoryReportingInfoBase {
@@ -65,8 +67,7 @@ class Bench {
   nlohmann::json run() {
     const auto line = sherd::init_device_mesh("cpu", {n_});
     for (const int64_t bytes : settings_.sizes) {
-      int64_t side = 1;
-      while (4 * side * side < bytes) side *= 2;
+      const int64_t side = side_of(bytes);
       const int64_t rows = bytes / 4 / side;
       measure("S(0) to S(1)", line, {rows, side}, {Shard(0)}, {Shard(1)}, bytes);
       measure("S(0) to S(1), uneven", line, {rows - 1, side - 3}, {Shard(0)}, {Shard(1)}, bytes);
@@ -82,7 +83,19 @@ class Bench {
     return rows_;
   }
 
+  nlohmann::json run_overlap() {
+    for (const int64_t bytes : settings_.sizes) rows_.push_back(overlap(bytes));
+    return rows_;
+  }
+
  private:
+  // Of a square tensor, or one with fewer rows.
+  static int64_t side_of(int64_t bytes) {
+    int64_t side = 1;
+    while (4 * side * side < bytes) side *= 2;
+    return side;
+  }
+
   void measure(const std::string& name, const sherd::DeviceMesh& mesh, at::IntArrayRef shape, const Placements& from,
                const Placements& to, int64_t bytes) {
     const at::Tensor x = sherd::zeros(shape, mesh, from);
@@ -96,6 +109,41 @@ class Bench {
     const std::vector<Placements> to(tensors.size(), {Shard(1)});
     add(
         "1000 of 4 KiB, S(0) to S(1)", 1000 * 4096, [&] { return sherd::redistribute(tensors, to); }, tensors);
+  }
+
+  // Products that take about as long as the move, on the device's own stream; and the move beside them.
+  nlohmann::json overlap(int64_t bytes) const {
+    const auto mesh = sherd::init_device_mesh(settings_.device, {n_});
+    const bool on_gpu = settings_.device != "cpu";
+    const auto options = at::TensorOptions(at::Device(settings_.device));
+    const int64_t side = side_of(bytes);
+    const at::Tensor from = sherd::ones({bytes / 4 / side, side}, mesh, {Shard(0)}, options);
+    const at::Tensor factor = at::full({1024, 1024}, 1.0 / 1024, options);
+    const auto time = [&](const std::function<void()>& call) {
+      const auto finished = [&] {
+        call();
+        if (on_gpu) torch::cuda::synchronize();
+      };
+      return time_of(group_, finished, settings_.seconds);
+    };
+    const auto start = [&] { return sherd::redistribute_async(from, {Shard(1)}); };
+    const auto compute = [&](int64_t products) {
+      at::Tensor value = factor;
+      for (int64_t i = 0; i < products; ++i) value = value.mm(factor);
+    };
+    const double move = time([&] { start().wait(); });
+    const double ten = time([&] { compute(10); });
+    const at::Tensor products = at::full({1}, std::max<int64_t>(1, static_cast<int64_t>(10 * move / ten)), at::kLong);
+    sherd::broadcast(group_, products, 0).wait();
+    const auto count = products.item<int64_t>();
+    const double alone = time([&] { compute(count); });
+    const double both = time([&] {
+      sherd::PendingTensor pending = start();
+      compute(count);
+      pending.wait();
+    });
+    return {{"case", "overlap"},  {"bytes", bytes}, {"ranks", n_},
+            {"compute_s", alone}, {"move_s", move}, {"both_s", both}};
   }
 
   void add(const std::string& name, int64_t bytes, const std::function<std::vector<at::Tensor>()>& call,
@@ -138,9 +186,13 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", settings.seconds, "time for each case");
   app.add_option("--threads", threads, "ranks as threads, instead of the launcher's processes");
   app.add_option("--backend", backend, "instead of what sherd chooses");
+  app.add_option("--device", settings.device, "where tensors of --overlap are: cpu or cuda");
+  bool overlap = false;
+  app.add_flag("--overlap", overlap, "does computing go on while data move?");
   CLI11_PARSE(app, argc, argv);
   const auto run = [&](const sherd::World& world) {
-    const nlohmann::json rows = Bench(world, settings).run();
+    Bench bench(world, settings);
+    const nlohmann::json rows = overlap ? bench.run_overlap() : bench.run();
     if (world.rank() == 0) std::printf("%s\n", rows.dump().c_str());
   };
   if (threads > 0) {

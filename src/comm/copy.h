@@ -20,6 +20,13 @@ inline CopyTo best_for(size_t bytes) {
   return bytes >= kLarge ? CopyTo::memory : CopyTo::cache;
 }
 
+/// The same for results that are gathered from several ranks: they are new memory more often than not, of which the
+/// caches hold nothing. What is reduced in place they hold.
+inline CopyTo best_for_gathered(size_t bytes) {
+  constexpr size_t kLarge = size_t{3} << 20;
+  return bytes >= kLarge ? CopyTo::memory : CopyTo::cache;
+}
+
 /// The best for `bytes` that one of `ranks` lays down for the others, where all of them lay down some in turn.
 CopyTo best_for_others(int ranks, size_t bytes);
 

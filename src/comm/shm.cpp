@@ -160,7 +160,7 @@ void ShmBackend::run_all_gather(const Call& call, const RunMove* move) {
   GivenBlocks in(call, move);
   GivenBlocks own(call, move);
   TakenBlocks out(call, move);
-  const CopyTo where = best_for(out.bytes());
+  const CopyTo where = best_for_gathered(out.bytes());
   const CopyTo staging = best_for_others(getSize(), in.bytes());
   const auto rounds = [&] {
     int64_t most = 0;
@@ -202,7 +202,7 @@ void ShmBackend::run_exchange(const Call& call, const RunMove* move) {
   const size_t step = slot_bytes(*hub_, getSize() - 1);
   GivenBlocks in(call, move);
   TakenBlocks out(call, move);
-  const CopyTo where = best_for(out.bytes());
+  const CopyTo where = best_for_gathered(out.bytes());
   const CopyTo staging = best_for_others(getSize(), in.bytes());
   const auto rounds = [&] {
     int64_t most = 0;

@@ -51,8 +51,9 @@ void ThreadsBackend::run_runs(const Call& call, const RunMove& move) {
     size_t bytes = 0;
     for (const ByteRuns& runs : move.takes) bytes += runs.size();
     const size_t block = call.kind == Collective::all_gather ? 0 : static_cast<size_t>(getRank());
-    for_each_from(getRank(), move.takes.size(),
-                  [&](size_t i) { copy_all(move.takes[i], runs_from(static_cast<int>(i), block), best_for(bytes)); });
+    for_each_from(getRank(), move.takes.size(), [&](size_t i) {
+      copy_all(move.takes[i], runs_from(static_cast<int>(i), block), best_for_gathered(bytes));
+    });
     hub_->part(getRank());
   });
 }
@@ -74,14 +75,14 @@ void ThreadsBackend::copy_block(const Call& call, size_t output, int from, size_
   const at::Tensor& to = call.outputs[output];
   if (!hub_->runs(getRank(), from).empty()) {
     const ByteRuns given = runs_from(from, input);
-    return copy_all(ByteRuns::to_write(to), given, best_for(given.size()));
+    return copy_all(ByteRuns::to_write(to), given, best_for_gathered(given.size()));
   }
   const at::Tensor& given = hub_->call(getRank(), from).inputs[input];
   if (!plain(to) || !plain(given)) return copy_elements(to, given);
   if (to.const_data_ptr() == given.const_data_ptr()) return;
   size_t bytes = 0;
   for (const at::Tensor& tensor : call.outputs) bytes += tensor.nbytes();
-  copy_bytes(to.mutable_data_ptr(), given.const_data_ptr(), to.nbytes(), best_for(bytes));
+  copy_bytes(to.mutable_data_ptr(), given.const_data_ptr(), to.nbytes(), best_for_gathered(bytes));
 }
 
 // The root would have nothing to do: it writes a share of what each of the others takes.

@@ -71,6 +71,8 @@ TEST(CopyTest, CopiesRunsThatLieApart) {
 TEST(CopyTest, OnlyLargeResultsGoPastTheCaches) {
   EXPECT_EQ(best_for(1 << 20), CopyTo::cache);
   EXPECT_EQ(best_for(64 << 20), CopyTo::memory);
+  EXPECT_EQ(best_for_gathered(1 << 20), CopyTo::cache);
+  EXPECT_EQ(best_for_gathered(4 << 20), CopyTo::memory);
 }
 
 TEST(CopyTest, WhatOthersReadIsWrittenBySizeWhereRanksHaveCoresOfTheirOwn) {
