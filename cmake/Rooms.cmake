@@ -8,6 +8,8 @@
 #
 # TORCH marks a room that needs libtorch. Such rooms go into libsherd only, the others also into libsherd_core.
 
+include(CheckLinkerFlag)
+
 function(sherd_room name)
   cmake_parse_arguments(ROOM "TORCH" "" "PUBLIC;SOURCES;USES" ${ARGN})
   if(ROOM_UNPARSED_ARGUMENTS)
@@ -111,7 +113,12 @@ function(sherd_library)
   set_target_properties(sherd PROPERTIES LINKER_LANGUAGE CXX)
   # The library calls its own functions directly and not by way of a table: of what a small training step adds to
   # libtorch's, that was a tenth.
-  target_link_options(sherd PRIVATE LINKER:-Bsymbolic-functions)
+  check_linker_flag(CXX LINKER:--dynamic-list-data SHERD_LINKER_HAS_LISTS)
+  if(SHERD_LINKER_HAS_LISTS)
+    set(list ${PROJECT_SOURCE_DIR}/cmake/left_to_others.list)
+    target_link_options(sherd PRIVATE LINKER:--dynamic-list-data LINKER:--dynamic-list=${list})
+    set_property(TARGET sherd APPEND PROPERTY LINK_DEPENDS ${list})
+  endif()
   if(SKBUILD)  # a wheel holds no links, and stands beside torch
     set_target_properties(sherd PROPERTIES INSTALL_RPATH "$ORIGIN/../../torch/lib")
   else()
