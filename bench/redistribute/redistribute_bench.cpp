@@ -5,6 +5,8 @@
 // redistribute_async and matrix products, each alone and together.
 
 #include <c10/core/Allocator.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/torch.h>
 
@@ -116,6 +118,11 @@ class Bench {
     const auto mesh = sherd::init_device_mesh(settings_.device, {n_});
     const bool on_gpu = settings_.device != "cpu";
     const auto options = at::TensorOptions(at::Device(settings_.device));
+    // Ranks that are threads of one process would wait for each other's products in the default stream.
+    std::optional<c10::StreamGuard> own;
+    if (on_gpu)
+      own.emplace(
+          c10::impl::VirtualGuardImpl(options.device().type()).getStreamFromGlobalPool({options.device().type(), 0}));
     const int64_t side = side_of(bytes);
     const at::Tensor from = sherd::ones({bytes / 4 / side, side}, mesh, {Shard(0)}, options);
     const at::Tensor factor = at::full({1024, 1024}, 1.0 / 1024, options);
