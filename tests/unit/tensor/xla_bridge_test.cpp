@@ -22,7 +22,7 @@ class StandIn {
             [this, copies](const at::Tensor& tensor, const XlaSharding& sharding) {
               const at::Tensor marked = copies ? tensor.detach().clone() : tensor;
               const std::lock_guard lock(mutex_);
-              shardings_[marked.const_data_ptr()] = to_string(sharding);
+              marked_[marked.const_data_ptr()] = {marked, to_string(sharding)};
               return marked;
             },
         .is_marked = [this](const at::Tensor& tensor) { return !sharding_of(tensor).empty(); },
@@ -33,13 +33,14 @@ class StandIn {
 
   std::string sharding_of(const at::Tensor& tensor) {
     const std::lock_guard lock(mutex_);
-    const auto found = shardings_.find(tensor.const_data_ptr());
-    return found == shardings_.end() ? "" : found->second;
+    const auto found = marked_.find(tensor.const_data_ptr());
+    return found == marked_.end() ? "" : found->second.second;
   }
 
  private:
   std::mutex mutex_;
-  std::map<const void*, std::string> shardings_;
+  // The tensors stay, so that no other gets the memory of one.
+  std::map<const void*, std::pair<at::Tensor, std::string>> marked_;
 };
 
 DeviceMesh devices() { return init_device_mesh("xla", {2, 4}, {"dp", "tp"}); }
