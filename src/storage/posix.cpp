@@ -47,7 +47,7 @@ ssize_t Posix::pread(int file, std::span<std::byte> into, int64_t offset) {
 }
 
 int Posix::start_reading(int file, int64_t offset, int64_t size) {
-  // Asking for pages that are there costs a tenth of copying them: one byte tells for most ranges.
+  // The kernel would look at every page of the range: one byte tells for most whether they are there.
   std::byte last{};
   const iovec one{&last, 1};
   if (::preadv2(file, &one, 1, offset + size - 1, RWF_NOWAIT) == 1) return 0;

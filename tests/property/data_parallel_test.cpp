@@ -360,7 +360,6 @@ TEST(FullyShard, AModelThatIsBornShardedIsThere) {
   });
 }
 
-// Between its uses a rank has its part of every parameter alone, of the gradients and of the optimizer's state too.
 // With gradients and without: a model for inference has no hooks that hold what gathers its parameters.
 TEST(FullyShard, AModelThatIsDroppedFreesItsParameters) {
   for (const bool trains : {true, false}) {
@@ -382,6 +381,7 @@ TEST(FullyShard, AModelThatIsDroppedFreesItsParameters) {
   }
 }
 
+// Between its uses a rank has its part of every parameter alone, of the gradients and of the optimizer's state too.
 TEST(FullyShard, WhatARankKeepsIsItsPart) {
   spawn(4, [&](World&) {
     const DeviceMesh mesh = init_device_mesh("cpu", {4}, {"dp"});
