@@ -187,7 +187,7 @@ class TypedOpKernel<Op, Return(First, Rest...)> final : public c10::OperatorKern
     DTensorMeta* meta = meta_of(view);
     meta->is_cut = from != nullptr && (from->is_cut || view.numel() < viewed.numel());
     if (meta->spec->gathers != 0) meta->gathered = from->gathered;
-    choose_replay(from != nullptr && geometry_tells(*from, *meta));
+    choose_replay([&] { return from != nullptr && geometry_tells(*from, *meta); });
     return view;
   }
 
