@@ -14,7 +14,7 @@ sherd_test(model_state_test LABEL unit LINK sherd
 if(SHERD_TORCH_ROOMS)
   add_executable(continue_training checkpoint/continue_training.cpp)
   set_target_properties(continue_training PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  sherd_use_torch_header(continue_training)
+  sherd_use_test_header(continue_training)
   if(SHERD_PYTHON_PACKAGE)
     add_test(NAME python_continue_training COMMAND ${Python3_EXECUTABLE}
       ${CMAKE_CURRENT_SOURCE_DIR}/checkpoint/continue_training.py $<TARGET_FILE:continue_training>)
@@ -27,7 +27,7 @@ sherd_test(checkpoint_crash_test LABEL crash LINK sherd SOURCES crash/simulated_
 if(SHERD_TORCH_ROOMS)
   add_executable(checkpoint_program multiprocess/checkpoint_program.cpp)
   set_target_properties(checkpoint_program PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  sherd_use_torch_header(checkpoint_program)
+  sherd_use_test_header(checkpoint_program)
   sherd_test(checkpoint_processes_test LABEL multiprocess LINK core SOURCES multiprocess/checkpoint_processes_test.cpp)
   add_dependencies(checkpoint_processes_test checkpoint_program)
 endif()

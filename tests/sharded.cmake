@@ -7,7 +7,7 @@ sherd_test(sharded_errors_test LABEL error LINK sherd SOURCES error/sharded_erro
 if(SHERD_TORCH_ROOMS)
   add_executable(sharded_program multiprocess/sharded_program.cpp)
   set_target_properties(sharded_program PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  sherd_use_torch_header(sharded_program)
+  sherd_use_test_header(sharded_program)
   foreach(ranks 1 2 3 4)
     add_test(NAME sharded_${ranks}_processes_test
       COMMAND sherd_command run -n ${ranks} -- $<TARGET_FILE:sharded_program>)
