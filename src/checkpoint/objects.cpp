@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "checkpoint/dtypes.h"
+#include "checkpoint/tensor_bytes.h"
 #include "comm/errors.h"
 #include "format/saved.h"
 #include "tensor/meta.h"
@@ -67,7 +68,7 @@ class ToPickle {
       ref.strides[d] = stride;
       stride *= std::max<int64_t>(ref.sizes[d], 1);
     }
-    tensors_.push_back(tensor.detach().cpu().contiguous());
+    tensors_.push_back(elements_of(tensor.detach().cpu()));
     return std::make_shared<format::TensorRef>(std::move(ref));
   }
 

@@ -26,7 +26,8 @@ void cut_into_parts(const Tensor& target, const Tensor& whole) {
 
 bool is_same_memory(const Tensor& a, const Tensor& b) {
   return !is_in_parts(a) && !is_in_parts(b) && a.data_ptr() == b.data_ptr() && a.sizes() == b.sizes() &&
-         a.strides() == b.strides() && a.scalar_type() == b.scalar_type();
+         a.strides() == b.strides() && a.scalar_type() == b.scalar_type() && a.is_conj() == b.is_conj() &&
+         a.is_neg() == b.is_neg();
 }
 
 }  // namespace

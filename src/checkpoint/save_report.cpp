@@ -19,7 +19,6 @@ std::string encode(const SaveReport& report) {
   for (const std::string& name : report.stored_files) out.put_text(name);
   out.put(report.bytes);
   out.put(report.bytes_in_base);
-  out.put_text(report.dicts);
   for (const auto* places : {&report.objects, &report.items}) {
     out.put(static_cast<uint64_t>(places->size()));
     for (const PlaceInFile& place : *places) out.put(place);
@@ -40,7 +39,6 @@ SaveReport decode_report(const std::string& bytes) {
   for (auto count = in.get<uint64_t>(); count > 0; --count) report.stored_files.push_back(in.get_text());
   report.bytes = in.get<int64_t>();
   report.bytes_in_base = in.get<int64_t>();
-  report.dicts = in.get_text();
   for (auto* places : {&report.objects, &report.items}) {
     for (auto count = in.get<uint64_t>(); count > 0; --count) places->push_back(in.get<PlaceInFile>());
   }

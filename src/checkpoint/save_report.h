@@ -38,7 +38,6 @@ struct SaveReport {
   int64_t bytes = 0;
   int64_t bytes_in_base = 0;
   std::vector<PlaceInFile> objects;
-  std::string dicts;               // Metadata::dicts of this rank's state, as JSON; empty where it has none
   std::vector<PlaceInFile> items;  // of compressed ones, in the order of the plan
 };
 std::string encode(const SaveReport& report);

@@ -44,6 +44,26 @@ std::string object_bytes(const StateValue& value) {
   return bytes;
 }
 
+using Paths = std::vector<std::vector<format::PathPart>>;
+
+std::string told_dicts(const StateDict& state) {
+  const Paths dicts = counted_dicts(state);
+  return dicts.empty() ? std::string() : format::encode_dicts(dicts);
+}
+
+Paths all_dicts(const std::vector<std::string>& told) {
+  Paths all;
+  std::set<Paths::value_type> known;
+  std::set<std::string_view> texts;  // most ranks say the same
+  for (const std::string& text : told) {
+    if (text.empty() || !texts.insert(text).second) continue;
+    for (auto& path : format::decode_dicts(text, "what a rank told")) {
+      if (known.insert(path).second) all.push_back(std::move(path));
+    }
+  }
+  return all;
+}
+
 std::string without_trailing_slashes(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
@@ -114,14 +134,14 @@ void Saver::plan(const StateDict& state, const std::function<void()>& check) {
         [&] { return group_.rank() == 0 ? open_draft() : std::string(); }, leaves);
     id_ = agreement.words.front();
     state_ = std::move(agreement.state);
-    tell_all(kOperation, group_, [&] {
+    const auto told = tell_all(kOperation, group_, [&] {
       if (format_ == CheckpointFormat::safetensors) check_safetensors(*state_);
       if (!draft_) draft_ = storage_->draft(path_, id_);
       if (!options_.base.empty()) base_ = std::make_unique<stored::BaseBlocks>(*storage_, options_.base, path_);
       collect(leaves);
-      dicts_ = counted_dicts(asked ? *asked : state);
-      return std::string();
+      return told_dicts(asked ? *asked : state);
     });
+    dicts_ = all_dicts(told);
   } catch (...) {
     if (draft_) draft_->discard();
     throw;
@@ -220,21 +240,8 @@ void Saver::commit_distcp(const std::vector<SaveReport>& reports) {
   format::Metadata metadata = distcp_metadata(*state_, names, reports, options_.compress);
   metadata.checkpoint_id = target_;
   metadata.save_id = id_;
-  metadata.dicts = all_dicts(reports);
+  metadata.dicts = dicts_;
   stored::commit_dcp(*storage_, *draft_, metadata, std::move(manifest));
-}
-
-std::vector<std::vector<format::PathPart>> Saver::all_dicts(const std::vector<SaveReport>& reports) {
-  std::vector<std::vector<format::PathPart>> all;
-  std::set<std::vector<format::PathPart>> known;
-  std::set<std::string_view> texts;  // most ranks say the same
-  for (const SaveReport& report : reports) {
-    if (report.dicts.empty() || !texts.insert(report.dicts).second) continue;
-    for (auto& path : format::decode_dicts(report.dicts, "a rank's report")) {
-      if (known.insert(path).second) all.push_back(std::move(path));
-    }
-  }
-  return all;
 }
 
 void Saver::commit(const std::vector<SaveReport>& reports) {
@@ -271,12 +278,7 @@ SaveResult Saver::write(const Group& group) {
   std::vector<SaveReport> reports;
   SaveResult result;
   try {
-    const auto write_and_tell = [&] {
-      SaveReport report = write_data();
-      if (!dicts_.empty()) report.dicts = format::encode_dicts(dicts_);
-      return encode(report);
-    };
-    for (const std::string& answer : tell_all(kOperation, group, write_and_tell)) {
+    for (const std::string& answer : tell_all(kOperation, group, [&] { return encode(write_data()); })) {
       reports.push_back(decode_report(answer));
     }
     const auto answers = tell_all(kOperation, group, [&] {

@@ -39,7 +39,6 @@ class Saver {
   void check_files(const std::vector<SaveReport>& reports) const;
   void commit(const std::vector<SaveReport>& reports);
   void commit_distcp(const std::vector<SaveReport>& reports);
-  static std::vector<std::vector<format::PathPart>> all_dicts(const std::vector<SaveReport>& reports);
   int64_t make_one_file();
 
   Group group_;
@@ -54,7 +53,7 @@ class Saver {
   std::shared_ptr<const AgreedState> state_;
   std::vector<ItemToSave> items_;
   std::vector<ObjectToSave> objects_;
-  std::vector<std::vector<format::PathPart>> dicts_;  // of this rank's state, that its paths would make lists of
+  std::vector<std::vector<format::PathPart>> dicts_;  // of all ranks' states, that paths would make lists of
   std::atomic<int64_t> done_{0};
   std::atomic<int64_t> total_{0};
 };

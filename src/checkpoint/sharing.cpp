@@ -8,6 +8,7 @@
 #include <set>
 
 #include "checkpoint/placing.h"
+#include "checkpoint/tensor_bytes.h"
 #include "sharded/bytes.h"
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
@@ -96,7 +97,7 @@ class Sharing {
   // Tensors that nobody can cut from outside: everyone gets all, and cuts.
   void give_all(c10::DeviceType type) const {
     const c10::Device device = target_ != nullptr ? device_here(*target_) : c10::Device(type);
-    const Tensor all = world_.rank() == 0 ? value_.to(device).contiguous() : memory_like(value_, device);
+    const Tensor all = world_.rank() == 0 ? elements_of(value_.to(device)) : memory_like(value_, device);
     broadcast(group_, all, 0).wait();
     if (target_ != nullptr) place(*target_, all);
   }
@@ -109,7 +110,7 @@ class Sharing {
       if (first == 0) {
         if (world_.rank() == 0) source = value_;
       } else if (world_.rank() == 0) {
-        send(group_, value_.to(c10::Device(type)).contiguous(), static_cast<int>(first)).wait();
+        send(group_, elements_of(value_.to(c10::Device(type))), static_cast<int>(first)).wait();
       } else if (world_.rank() == first) {
         source = memory_like(value_, device_here(*target_));
         receive(group_, source, 0).wait();
@@ -119,7 +120,7 @@ class Sharing {
     const c10::Device device = device_here(*target_);
     const bool is_first = ranks_of(*target_).front() == world_.rank();
     // Data of the others do not count, so they need no memory of that size.
-    cut(is_first ? source.to(device) : placeholder(value_, device));
+    cut(is_first ? elements_of(source.to(device)) : placeholder(value_, device));
   }
 
  private:
@@ -173,7 +174,7 @@ Tensor collected(const World& world, const Tensor& tensor, const Ranks& ranks, b
   const int64_t holder = holds(ranks, 0) ? 0 : ranks.front();
   const Tensor whole = simple ? whole_on(tensor.detach(), holder, world) : whole_of(tensor);
   if (holder == 0) return world.rank() == 0 ? whole.cpu() : Tensor();
-  if (world.rank() == holder) send(world.group(), whole.cpu().contiguous(), 0).wait();
+  if (world.rank() == holder) send(world.group(), elements_of(whole.cpu()), 0).wait();
   if (world.rank() != 0) return {};
   Tensor arrived = memory_like(tensor, c10::kCPU);
   receive(world.group(), arrived, static_cast<int>(holder)).wait();

@@ -5,6 +5,7 @@
 
 #include "checkpoint/placing.h"
 #include "checkpoint/state_paths.h"
+#include "checkpoint/tensor_bytes.h"
 #include "comm/answers.h"
 #include "comm/errors.h"
 #include "sharded/bytes.h"
@@ -78,7 +79,7 @@ class Writer {
     put(Kind::tensor, static_cast<int32_t>(tensor.scalar_type()));
     out_.put_dims(tensor.sizes().vec());
     const bool is_one = tensor.numel() == 1 && !tensor.is_meta();
-    const Tensor data = is_one ? tensor.detach().cpu().contiguous() : Tensor();
+    const Tensor data = is_one ? elements_of(tensor.detach().cpu()) : Tensor();
     out_.put_text(is_one ? std::string_view(static_cast<const char*>(data.const_data_ptr()), data.nbytes())
                          : std::string_view());
   }

@@ -4,13 +4,15 @@
 
 namespace sherd::detail {
 
+at::Tensor elements_of(const at::Tensor& tensor) { return tensor.resolve_conj().resolve_neg().contiguous(); }
+
 void for_each_part(const at::Tensor& tensor, int64_t limit,
                    const std::function<void(std::span<const std::byte>)>& use) {
   const auto bytes = static_cast<int64_t>(tensor.nbytes());
   if (bytes == 0) return;
   const bool as_it_is = tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
   if (as_it_is || bytes <= limit || tensor.dim() == 0) {
-    const at::Tensor whole = tensor.resolve_conj().resolve_neg().contiguous().cpu();
+    const at::Tensor whole = elements_of(tensor).cpu();
     const std::span all(static_cast<const std::byte*>(whole.const_data_ptr()), static_cast<size_t>(bytes));
     for (int64_t at = 0; at < bytes; at += limit) {
       use(all.subspan(static_cast<size_t>(at), static_cast<size_t>(std::min(limit, bytes - at))));

@@ -13,7 +13,7 @@ namespace sherd::detail {
 
 struct SafetensorsOptions {
   std::string id;                                         // of the save
-  std::vector<std::vector<format::PathPart>> dicts = {};  // as in Metadata: of the first rank's state
+  std::vector<std::vector<format::PathPart>> dicts = {};  // as in Metadata
   int64_t rank = 0;
   bool id_in_names = false;                // for storages that cannot replace a folder
   std::function<void(int64_t)> told = {};  // of bytes that went by

@@ -147,6 +147,44 @@ TEST_P(CheckpointFormatsTest, TensorsWithoutMemoryGetSome) {
   });
 }
 
+// They have the memory of another tensor.
+TEST_P(CheckpointFormatsTest, ConjugatesAndNegativesThatAreStillToBeComputed) {
+  const auto x = torch::complex(torch::arange(3.), torch::arange(3.) + 1);
+  const auto conjugate = torch::complex(torch::arange(3.), -torch::arange(3.) - 1);
+  const auto negative = torch::imag(x.conj());
+  ASSERT_TRUE(x.conj().is_conj() && negative.is_neg());
+  const StateTuple tuple{{x.conj(), negative, StateList{x.conj().narrow(0, 1, 1)}, StateDict{{"n", negative}}}};
+  save({{"tuple", tuple}, {"list", StateList{StateTuple{{x.conj()}}}}, {"x", x.conj()}, {"n", negative}}, path(),
+       GetParam().options);
+  const StateDict loaded = load_state_dict(path());
+  const auto& items = loaded.at("tuple").tuple()->items;
+  EXPECT_TRUE(items[0].tensor()->equal(conjugate)) << *items[0].tensor();
+  EXPECT_TRUE(items[1].tensor()->equal(torch::imag(conjugate))) << *items[1].tensor();
+  EXPECT_TRUE(items[2].list()->at(0).tensor()->equal(conjugate.narrow(0, 1, 1)));
+  EXPECT_TRUE(items[3].dict()->at("n").tensor()->equal(torch::imag(conjugate)));
+  const StateList& list = *loaded.at("list").list();
+  EXPECT_TRUE(list[0].tuple()->items[0].tensor()->equal(conjugate));
+  EXPECT_TRUE(loaded.at("x").tensor()->equal(conjugate));
+  EXPECT_TRUE(loaded.at("n").tensor()->equal(torch::imag(conjugate)));
+}
+
+TEST_P(CheckpointFormatsTest, DictsByNumberThatOneRankHasStayDicts) {
+  spawn(3, [&](World& world) {
+    StateDict state{{"all", StateDict{{0, torch::ones({2})}}}};
+    const StateDict counted{{0, torch::zeros({2})}, {1, StateDict{{0, "inner"}}}};
+    if (world.rank() > 0) state["rank" + std::to_string(world.rank())] = counted;
+    save(state, path(), GetParam().options);
+  });
+  const StateDict loaded = load_state_dict(path());
+  EXPECT_NE(loaded.at("all").dict(), nullptr) << loaded.at("all").kind();
+  for (const char* key : {"rank1", "rank2"}) {
+    ASSERT_NE(loaded.at(key).dict(), nullptr) << key << ": " << loaded.at(key).kind();
+    const StateValue& inner = loaded.at(key).dict()->at(1);
+    ASSERT_NE(inner.dict(), nullptr) << key << ": " << inner.kind();
+    EXPECT_EQ(*inner.dict()->at(0).text(), "inner");
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, CheckpointFormatsTest,
     ::testing::Values(Format{"dcp", ""}, Format{"compressed", "", {.compress = true}},

@@ -258,6 +258,29 @@ TEST(ModelStateTest, RankZeroSharesOutWhatItHas) {
   });
 }
 
+// Conjugates and negatives that are still to be computed have the memory of another tensor.
+TEST(ModelStateTest, RankZeroSharesOutConjugates) {
+  spawn(2, [](World& world) {
+    torch::nn::Module module;
+    const Tensor one = module.register_buffer("one", torch::zeros({1}, torch::kComplexFloat));
+    const Tensor many = module.register_buffer("many", torch::zeros({3}, torch::kComplexFloat));
+    const Tensor real = module.register_buffer("real", torch::zeros({3}));
+    const Tensor x = torch::complex(numbers({3}), numbers({3}) + 1);
+    const StateDict state{{"one", x.narrow(0, 2, 1).conj()}, {"many", x.conj()}, {"real", torch::imag(x.conj())}};
+    ASSERT_TRUE(state.at("real").tensor()->is_neg());
+    set_model_state_dict(module, world.rank() == 0 ? state : StateDict(),
+                         {.full_state_dict = true, .broadcast_from_rank0 = true});
+    EXPECT_TRUE(one.equal(torch::complex(numbers({3}), -numbers({3}) - 1).narrow(0, 2, 1)));
+    EXPECT_TRUE(many.equal(torch::complex(numbers({3}), -numbers({3}) - 1)));
+    EXPECT_TRUE(real.equal(-numbers({3}) - 1));
+    // Its own memory, read in another way.
+    const Tensor before = many.clone();
+    set_model_state_dict(module, {{"one", one}, {"many", many.conj()}, {"real", real._neg_view()}});
+    EXPECT_TRUE(many.equal(before.conj()));
+    EXPECT_TRUE(real.equal(numbers({3}) + 1));
+  });
+}
+
 TEST(ModelStateTest, EachRowOfAMeshHasItsOwnTensors) {
   // The rows of a mesh: two tensors of two ranks each, which know nothing of one another.
   spawn(4, [](World& world) {
