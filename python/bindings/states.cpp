@@ -2,13 +2,19 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+#include <optional>
+
 #include "sherd/checkpointable.h"
+#include "sherd/dtensor.h"
 #include "sherd/error.h"
+#include "sherd/local_shards.h"
+#include "sherd/sharded_tensor.h"
 
 namespace sherd::python {
 namespace {
 
-// What a state has no kind for is what `pickle` makes of it.
+// What a state has no kind for is what `pickle` makes of it: a tuple or a list as a whole, where something in it is so.
 class ToState {
  public:
   explicit ToState(py::function pickle) : pickle_(std::move(pickle)) {}
@@ -20,12 +26,65 @@ class ToState {
   }
 
  private:
+  static bool is_key(const py::handle& key) { return PyUnicode_Check(key.ptr()) != 0 || integer(key); }
+
   static StateKey key_of(const py::handle& key) {
     if (py::isinstance<py::str>(key)) return py::cast<std::string>(key);
-    if (py::isinstance<py::int_>(key) && !py::isinstance<py::bool_>(key)) return py::cast<int64_t>(key);
+    if (const auto number = integer(key)) return *number;
     throw std::invalid_argument(ErrorText("save", "a key of a state is neither text nor an integer")
                                     .fact("key", py::cast<std::string>(py::repr(key)))
                                     .help("str(key)"));
+  }
+
+  // Of 64 bits; Python's are of any length.
+  static std::optional<int64_t> integer(const py::handle& value) {
+    if (!py::isinstance<py::int_>(value) || py::isinstance<py::bool_>(value)) return std::nullopt;
+    int overflow = 0;
+    const long long number = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+    return overflow == 0 ? std::optional<int64_t>(number) : std::nullopt;
+  }
+
+  static bool is_list(const py::handle& value) { return PyList_CheckExact(value.ptr()) != 0; }
+  static bool is_tuple(const py::handle& value) { return PyTuple_CheckExact(value.ptr()) != 0; }
+
+  // Whether a state has kinds for the value and for all that is in it.
+  static bool is_known(const py::handle& value) {
+    if (value.is_none() || THPVariable_Check(value.ptr()) || py::isinstance<py::bool_>(value)) return true;
+    if (PyLong_CheckExact(value.ptr()) != 0) return integer(value).has_value();
+    if (PyFloat_CheckExact(value.ptr()) != 0 || PyUnicode_CheckExact(value.ptr()) != 0) return true;
+    if (PyBytes_CheckExact(value.ptr()) != 0) return true;
+    if (is_list(value) || is_tuple(value)) {
+      return std::all_of(py::iter(value), py::iterator::sentinel(), is_known);
+    }
+    if (!py::isinstance<py::dict>(value)) return false;
+    const auto items = py::reinterpret_borrow<py::dict>(value);
+    return std::all_of(items.begin(), items.end(),
+                       [](const auto& item) { return is_key(item.first) && is_known(item.second); });
+  }
+
+  // As flatten_state_dict takes a list apart: then each of its items is kept by itself.
+  static bool is_taken_apart(const py::handle& list) {
+    return std::any_of(py::iter(list), py::iterator::sentinel(), [](const py::handle& item) {
+      return THPVariable_Check(item.ptr()) || py::isinstance<py::dict>(item) || (is_list(item) && is_taken_apart(item));
+    });
+  }
+
+  static bool holds_tensors_of_several_ranks(const py::handle& value) {
+    if (THPVariable_Check(value.ptr())) {
+      const auto tensor = py::cast<at::Tensor>(value);
+      return is_dtensor(tensor) || sharded::is_sharded_tensor(tensor) || is_local_shards(tensor);
+    }
+    const auto inside = [](const py::handle& item) { return holds_tensors_of_several_ranks(item); };
+    if (is_list(value) || is_tuple(value)) return std::any_of(py::iter(value), py::iterator::sentinel(), inside);
+    if (!py::isinstance<py::dict>(value)) return false;
+    const auto items = py::reinterpret_borrow<py::dict>(value);
+    return std::any_of(items.begin(), items.end(), [&](const auto& item) { return inside(item.second); });
+  }
+
+  // What is kept whole is one pickle: nothing in it can be another one.
+  static bool is_one_object(const py::handle& value) {
+    if (is_list(value) ? is_taken_apart(value) : !is_tuple(value)) return false;
+    return !is_known(value) && !holds_tensors_of_several_ranks(value);
   }
 
   template <class Sequence>
@@ -40,20 +99,43 @@ class ToState {
     if (THPVariable_Check(value.ptr())) return py::cast<at::Tensor>(value);
     if (py::isinstance<py::bool_>(value)) return py::cast<bool>(value);
     if (PyLong_CheckExact(value.ptr()) != 0) {
-      int overflow = 0;
-      const long long number = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
-      if (overflow == 0) return static_cast<int64_t>(number);
+      if (const auto number = integer(value)) return *number;
     }
     if (PyFloat_CheckExact(value.ptr()) != 0) return py::cast<double>(value);
     if (PyUnicode_CheckExact(value.ptr()) != 0) return py::cast<std::string>(value);
     if (PyBytes_CheckExact(value.ptr()) != 0) return StateBytes{py::cast<std::string>(value)};
-    if (PyList_CheckExact(value.ptr()) != 0) return items(py::reinterpret_borrow<py::list>(value));
-    if (PyTuple_CheckExact(value.ptr()) != 0) return StateTuple{items(py::reinterpret_borrow<py::tuple>(value))};
+    if (is_one_object(value)) return pickled(value);
+    if (is_list(value)) return items(py::reinterpret_borrow<py::list>(value));
+    if (is_tuple(value)) return StateTuple{items(py::reinterpret_borrow<py::tuple>(value))};
     if (py::isinstance<py::dict>(value)) return dict(py::reinterpret_borrow<py::dict>(value));
-    return StateOpaque{py::cast<std::string>(py::bytes(pickle_(value)))};
+    return pickled(value);
+  }
+
+  StateOpaque pickled(const py::handle& value) const {
+    try {
+      return {py::cast<std::string>(py::bytes(pickle_(value)))};
+    } catch (const py::error_already_set& error) {
+      const std::string_view text = error.what();
+      throw std::invalid_argument(ErrorText("save", "a value of the state cannot be pickled")
+                                      .fact("type", py::cast<std::string>(py::str(py::type::handle_of(value))))
+                                      .fact("because", text.substr(0, text.find('\n')))
+                                      .help("leave the key out, or save something else under it"));
+    }
   }
 
   py::function pickle_;
+};
+
+// In place of a state that could not be taken over. It says so where the ranks agree on their states, so that none
+// waits for one that threw.
+class Refused final : public Stateful {
+ public:
+  explicit Refused(std::string why) : why_(std::move(why)) {}
+  StateDict state_dict() const override { TORCH_CHECK_VALUE(false, why_); }
+  void load_state_dict(const StateDict& /*state*/) override {}
+
+ private:
+  std::string why_;
 };
 
 class FromState {
@@ -99,7 +181,13 @@ class FromState {
 
 }  // namespace
 
-StateDict to_state(const py::dict& state, const py::function& pickle) { return ToState(pickle).dict(state); }
+StateDict to_state(const py::dict& state, const py::function& pickle) {
+  try {
+    return ToState(pickle).dict(state);
+  } catch (const std::invalid_argument& error) {
+    return {{"refused", std::make_shared<Refused>(error.what())}};
+  }
+}
 
 py::dict from_state(const StateDict& state, const py::function& unpickle) { return FromState(unpickle).dict(state); }
 

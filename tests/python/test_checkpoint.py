@@ -15,6 +15,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
@@ -279,6 +280,76 @@ class CheckpointTest(unittest.TestCase):
         dcp.load(back, checkpoint_id=self.path + "2", no_dist=True)
         self.assertEqual(back["when"], state["when"])
         self.assertEqual(loaded["when"].load(), state["when"])
+
+    def test_tuples_and_lists_with_objects_that_are_not_known(self) -> None:
+        """As one pickle each, which is what torch makes of them."""
+        state = {
+            "random": random.Random(5).getstate(),
+            "set in a tuple": (1, {2}),
+            "large": [2**70],
+            "deep": [[1, (2**70, {"a": [{3}]})], "text"],
+            "key": ({(1, 2): "a"}, {1.5: 2}),
+            "tensor beside it": (numbers((2, 2)), {3}),
+            "in a list that is taken apart": [numbers((2,)), [2**70], (1, {2})],
+            "bytes": (bytearray(b"ab"), 1j),
+        }
+        for ending in ("", ".safetensors", ".pt"):
+            path = self.path + ending
+            sherd.save(state, path)
+            loaded = sherd.load_state_dict(path)
+            self.assertTrue(same(state, loaded), f"{ending}: {loaded}")
+            sherd.save(loaded, path)  # what came back can be saved again
+            filled: dict[str, Any] = dict.fromkeys(state)
+            filled["in a list that is taken apart"] = [torch.zeros(2), None, None]
+            sherd.load(filled, path)
+            self.assertTrue(same(state, filled), f"{ending}: {filled}")
+        back = emptied(state)
+        dcp.load(back, checkpoint_id=self.path, no_dist=True)
+        self.assertTrue(same(state, back), back)
+
+    def test_the_state_of_numpys_generator(self) -> None:
+        generator = numpy.random.RandomState(7)
+        sherd.save({"numpy": generator.get_state(), "list": [numpy.float64(2), {3}]}, self.path)
+        expected = generator.random_sample(4)
+        loaded = sherd.load_state_dict(self.path)
+        self.assertIsInstance(loaded["numpy"], sherd.OpaqueObject)  # torch would have to run numpy's code
+        sherd.save(loaded, self.path)
+        again = sherd.load_state_dict(self.path)
+        other = numpy.random.RandomState(0)
+        other.set_state(again["numpy"].load())
+        self.assertEqual(list(other.random_sample(4)), list(expected))
+        self.assertEqual(again["list"].load(), [numpy.float64(2), {3}])
+
+    def test_tensors_of_several_ranks_beside_an_object_that_is_not_known(self) -> None:
+        def refused(rank: int) -> str:
+            mesh = sherd.init_device_mesh("cpu", (2,))
+            cut = sherd.distribute_tensor(torch.zeros(4), mesh, [sherd.Shard(0)])
+            with self.assertRaises(ValueError) as caught:
+                sherd.save({"a": ({1}, cut)}, self.path)
+            return str(caught.exception)
+
+        for text in sherd.spawn(2, refused):
+            self.assertIn("save: an object of Python stands inside a tuple or a list of other values", text)
+
+    def test_a_value_that_one_rank_cannot_pickle_is_an_error_on_all(self) -> None:
+        def texts(rank: int) -> list[str]:
+            found = []
+            for value in (lambda: 0, {(1, 2): 3}):
+                state = {"a": value if rank == 1 else 0, "w": torch.zeros(3)}
+                for call in (sherd.save, lambda *arguments: sherd.save_async(*arguments).wait(), sherd.load):
+                    with self.assertRaises(ValueError) as caught:
+                        call(state, self.path)
+                    found.append(str(caught.exception))
+            return found
+
+        sherd.save({"a": 0, "w": torch.ones(3)}, self.path)
+        first, second = sherd.spawn(2, texts)
+        self.assertEqual(first, second)
+        for text in first[:3]:
+            self.assertIn("rank 1: save: a value of the state cannot be pickled\n      type: <class 'function'>", text)
+        for text in first[3:]:
+            self.assertIn("rank 1: save: a key of a state is neither text nor an integer\n      key: (1, 2)", text)
+        self.assertTrue(same(sherd.load_state_dict(self.path), {"a": 0, "w": torch.ones(3)}))
 
     def test_damage_that_a_crc_covers(self) -> None:
         state = {"w": numbers((300, 300)), "o": {"text": "x" * 50}}
