@@ -5,7 +5,8 @@ namespace sherd::rules {
 std::span<const Row> reduction_rows() {
   // clang-format off
   static constexpr Row kRows[] = {
-      {"sum nansum",                "* d -> *            | reduce d, d=dim, linear 0"},
+      {"sum",                       "* d -> *            | reduce d, d=dim, linear 0"},
+      {"nansum",                    "* d -> *            | reduce d, d=dim"},
       {"mean",                      "* d -> *            | reduce(avg) d, d=dim, linear 0"},
       {"amax",                      "* d -> *            | reduce(max) d, d=dim"},
       {"amin",                      "* d -> *            | reduce(min) d, d=dim"},

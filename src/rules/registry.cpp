@@ -72,11 +72,11 @@ UserRules& user_rules() {
   return *rules;
 }
 
-const UserRule* find_user_rule(const OpCall& call) {
+const UserRule* find_user_rule(const std::string& op, const std::string& overload) {
   UserRules& rules = user_rules();
   if (rules_version() == kNoRules) return nullptr;
   const std::lock_guard lock(rules.mutex);
-  for (const std::string& name : {call.op + "." + call.overload, call.op, base_name(call.op)}) {
+  for (const std::string& name : {op + "." + overload, op, base_name(op)}) {
     if (const auto found = rules.by_op.find(name); found != rules.by_op.end()) return found->second;
   }
   return nullptr;
@@ -128,7 +128,7 @@ std::optional<FoundRule> look_up(const OpCall& call, std::vector<Refusal>* refus
     if (refusals != nullptr) refusals->push_back({std::string(text), why});
   };
   const auto try_row = [&](const Rule& rule) { return bind(rule, call, refusals != nullptr ? &why : nullptr); };
-  if (const UserRule* user = find_user_rule(call)) {
+  if (const UserRule* user = find_user_rule(call.op, call.overload)) {
     if (auto rule = try_row(user->rule)) return FoundRule{std::move(*rule), user->text, true};
     refused(user->text);
     return std::nullopt;
@@ -183,6 +183,10 @@ Rule checked_rule(std::string_view operation, const std::string& op, std::string
                                     .fact("at", "character " + std::to_string(error.at))
                                     .help("\"i k, k j -> i j | reduce k, linear 0 1\""));
   }
+}
+
+bool has_user_rule(const std::string& op, const std::string& overload) {
+  return find_user_rule(op, overload) != nullptr;
 }
 
 void add_rule(const std::string& op, const std::string& text) {

@@ -44,13 +44,17 @@ std::string first_rule_text(std::string_view op);
 /// `text`.
 Rule checked_rule(std::string_view operation, const std::string& op, std::string_view text);
 
+/// Whether a user gave this operator a rule: then it is asked before anything else that sherd knows of the operator.
+bool has_user_rule(const std::string& op, const std::string& overload);
+
 /// Adds or replaces a user's rule. `op` is "ns::name" or "ns::name.overload".
 /// Throws std::invalid_argument for bad text.
 void add_rule(const std::string& op, const std::string& text);
 
-/// Grows whenever a rule is added: what was decided before is no longer valid.
+/// Grows whenever a rule is added, or outdate_plans() is called: what was decided before is no longer valid.
 extern std::atomic<uint64_t> rule_count;
 inline uint64_t rules_version() { return rule_count.load(std::memory_order_acquire); }
+inline void outdate_plans() { rule_count.fetch_add(1); }
 
 /// "aten::add_" -> "aten::add": the operator whose rule an in-place operator has.
 std::string base_name(std::string_view op);

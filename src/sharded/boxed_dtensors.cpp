@@ -68,14 +68,12 @@ Stack replaced(const OpInfo& info, const Stack& stack, F&& f) {
   return call;
 }
 
-void check_explicit(const std::string& operation, const std::string& tensor) {
-  const auto mode = redistribution_mode();
-  if (mode == ExplicitRedistribution::Mode::allow) return;
-  ErrorText text(operation, "would move data by itself");
-  text.fact("operand", tensor)
-      .help("sherd::redistribute(tensor, placements) first, or leave the ExplicitRedistribution scope");
-  if (mode == ExplicitRedistribution::Mode::error) throw_value_error(text);
-  log_once(text);
+void check_moved(const std::string& operation, const std::string& tensor) {
+  check_explicit([&] {
+    return ErrorText(operation, "would move data by itself")
+        .fact("operand", tensor)
+        .help("sherd::redistribute(tensor, placements) first, or leave the ExplicitRedistribution scope");
+  });
 }
 
 std::string text_of(const Tensor& tensor) { return describe(*meta_of(tensor)->spec, tensor.scalar_type()); }
@@ -177,7 +175,7 @@ class BoxedCall {
   }
 
   Tensor moved_out(const Tensor& tensor) const {
-    check_explicit(info_.short_name(), text_of(tensor));
+    check_moved(info_.short_name(), text_of(tensor));
     DTensorMeta* meta = meta_of(tensor);
     const std::string operation = info_.short_name();
     Tensor moved = ordinary(tensor, meta->spec->placements, {.operation = operation.c_str()});
@@ -238,7 +236,7 @@ bool run_on_boxed_dtensors(const c10::OperatorHandle& op, const OpInfo& info, St
 }
 
 Tensor operand_in_boxes(const OpInfo& info, const Tensor& dtensor, const HeldBoxes& held) {
-  check_explicit(info.short_name(), text_of(dtensor));
+  check_moved(info.short_name(), text_of(dtensor));
   const std::string operation = info.short_name();
   std::vector<Tensor> pieces = pieces_in_boxes(operation.c_str(), dtensor, held);
   auto layout = std::make_shared<BoxLayout>();
@@ -251,7 +249,7 @@ Tensor operand_in_boxes(const OpInfo& info, const Tensor& dtensor, const HeldBox
 Tensor from_boxes_to_boxes(const std::string& operation, const Tensor& tensor, const HeldBoxesPtr& from,
                            const HeldBoxesPtr& to) {
   const Tensor dtensor = wrap_in_boxes(from, boxes_of(tensor)->pieces, tensor.scalar_type(), tensor.device());
-  if (!held_alike(*from, *to)) check_explicit(operation, text_of(dtensor));
+  if (!held_alike(*from, *to)) check_moved(operation, text_of(dtensor));
   return wrap_pieces(to, pieces_in_boxes(operation.c_str(), dtensor, *to), tensor.scalar_type(), tensor.device());
 }
 

@@ -147,6 +147,7 @@ bool pick_place_of_all(const c10::OperatorHandle& op, Stack& stack) {
     ranks *= spec->mesh.size(static_cast<int64_t>(axis));
   }
   const Placements whole(placements.size(), Replicate());
+  check_rewritten(to_string(spec->placements) + ": each rank's candidate is told to all", "to Replicate()");
   const auto all = [&](const Tensor& own) {
     const Tensor parts = redistributed(from_parts(spec->mesh, placements, {ranks}, own), whole);
     return spec->mesh.coordinate() ? part_of(parts) : at::zeros({ranks}, own.options());

@@ -105,8 +105,10 @@ Tensor local_part(const Tensor& tensor, const DeviceMesh& mesh, const Placements
   Tensor local =
       talks ? spread(data, mesh, placements, *options.source)
             : detail::move(data, mesh, data.sizes().vec(), Placements(placements.size(), Replicate()), placements);
-  // A leaf of its own: it shares no memory with the tensor it was made of, unless nothing was cut.
-  return local.is_same(data) ? local : local.contiguous();
+  // A leaf of its own: it shares no memory with the tensor it was made of, unless nothing was cut. Rows of that tensor
+  // would be contiguous as they are, and keep all of it in memory.
+  if (local.is_same(data)) return local;
+  return local.is_alias_of(data) ? local.clone(at::MemoryFormat::Contiguous) : local.contiguous();
 }
 
 template <class Make>
@@ -248,7 +250,9 @@ Tensor arange(const at::Scalar& start, const at::Scalar& end, const at::Scalar& 
     for (const Run& run : local_runs(whole, 0, *mesh.coordinate())) {
       const Tensor index =
           at::arange(run.offset, run.offset + run.size, at::TensorOptions(c10::kLong).device(o.device()));
-      rows.narrow(0, at, run.size).copy_(index.mul(step).add(start));
+      // As torch does: a number times an index of integers would be a float32.
+      const bool real = c10::isFloatingType(c10::typeMetaToScalarType(dtype));
+      rows.narrow(0, at, run.size).copy_((real ? index.to(c10::kDouble) : index).mul(step).add(start));
       at += run.size;
     }
     return rows;

@@ -161,7 +161,8 @@ Tensor to_boxes_edge(const Tensor& tensor, const SpecPtr& spec) {
 
 Tensor to_local_edge(const Tensor& tensor, const Placements& grad_placements) {
   settle_leaf(tensor);
-  if (!c10::GradMode::is_enabled() || !tensor.requires_grad()) return current_local(*meta_of(tensor));
+  // Another handle on the same memory: what a program makes of it, a leaf say, the DTensor's own part does not become.
+  if (!c10::GradMode::is_enabled() || !tensor.requires_grad()) return current_local(*meta_of(tensor)).detach();
   return ToLocal::apply(tensor, grad_placements);
 }
 

@@ -25,23 +25,23 @@ namespace {
 using at::Tensor;
 using torch::jit::Stack;
 
-void check_explicit(const OpInfo& info, const OpPlan& plan) {
-  const auto mode = redistribution_mode();
-  if (mode == ExplicitRedistribution::Mode::allow || !plan.any_moves || plan.bytes == 0) return;
-  ErrorText text(info.short_name(), "would move data by itself");
-  for (size_t i = 0; i < plan.inputs.size(); ++i) {
-    const InputPlan& input = plan.inputs[i];
-    if (!input.moves) continue;
-    text.fact(fmt::format("operand {}", i), fmt::format("{} -> {}: {}", to_string(input.from), to_string(input.to),
-                                                        to_string(input.move, plan.mesh->mesh())));
-  }
-  if (plan.writes_back) text.fact("and back", "an in-place operator leaves its tensor where it was");
-  const auto dear = std::find_if(plan.inputs.begin(), plan.inputs.end(),
-                                 [](const InputPlan& input) { return input.moves && input.move.bytes > 0; });
-  text.help(fmt::format("operand{0} = sherd::redistribute(operand{0}, {1}), or leave the ExplicitRedistribution scope",
-                        dear - plan.inputs.begin(), to_code(dear->to)));
-  if (mode == ExplicitRedistribution::Mode::error) throw_value_error(text);
-  log_once(text);
+void check_moves(const OpInfo& info, const OpPlan& plan) {
+  if (!plan.any_moves || plan.bytes == 0) return;
+  check_explicit([&] {
+    ErrorText text(info.short_name(), "would move data by itself");
+    for (size_t i = 0; i < plan.inputs.size(); ++i) {
+      const InputPlan& input = plan.inputs[i];
+      if (!input.moves) continue;
+      text.fact(fmt::format("operand {}", i), fmt::format("{} -> {}: {}", to_string(input.from), to_string(input.to),
+                                                          to_string(input.move, plan.mesh->mesh())));
+    }
+    if (plan.writes_back) text.fact("and back", "an in-place operator leaves its tensor where it was");
+    const auto dear = std::find_if(plan.inputs.begin(), plan.inputs.end(),
+                                   [](const InputPlan& input) { return input.moves && input.move.bytes > 0; });
+    return text.help(
+        fmt::format("operand{0} = sherd::redistribute(operand{0}, {1}), or leave the ExplicitRedistribution scope",
+                    dear - plan.inputs.begin(), to_code(dear->to)));
+  });
 }
 
 // The tensors of a call as they were, kept while their places on the stack hold local ones.
@@ -126,14 +126,16 @@ class Execution {
   Tensor in_whole_memory(const DTensorMeta& meta, const Tensor& tensor, const Tensor& local,
                          const InputPlan& how) const {
     const at::IntArrayRef strides = meta.spec->strides;
-    if (local.strides() == strides || (!how.moves && meta.is_cut)) return local;
-    if (meta.is_cut) {
+    // What was cut out of a tensor starts somewhere in its memory, which is there only where nothing was moved. Without
+    // an offset the view itself is where to start.
+    if (meta.is_cut && !starts_at_itself() && (how.moves || local.strides() != strides)) {
       throw c10::NotImplementedError(
           ErrorText(info_.short_name(), "this view of a distributed tensor has no memory around it")
               .fact("view", describe(*meta.spec, tensor.scalar_type()))
               .help("call as_strided on the tensor itself, or clone() the view first")
               .str());
     }
+    if (local.strides() == strides) return local;
     Dims sizes = local.sizes().vec();
     for (size_t d = 0; d < sizes.size(); ++d) {
       if (strides[d] == 0 && sizes[d] > 0) sizes[d] = 1;  // expanded
@@ -143,6 +145,12 @@ class Execution {
     for (size_t d = 0; d < sizes.size(); ++d) rows = rows.narrow(static_cast<int64_t>(d), 0, sizes[d]);
     memory.copy_(rows);
     return memory.expand(local.sizes());
+  }
+
+  // Whether as_strided was given no storage_offset.
+  bool starts_at_itself() const {
+    const auto offset = op_.schema().argumentIndexWithName("storage_offset");
+    return offset && stack_[base_ + static_cast<size_t>(*offset)].isNone();
   }
 
   // A part may lie in memory in another way than the whole: where the whole has a view and the part has none, the part
@@ -345,7 +353,7 @@ class Execution {
 
 void execute(const c10::OperatorHandle& op, const OpInfo& info, OpPlan& plan, Stack& stack) {
   if (plan.any_moves) {
-    check_explicit(info, plan);
+    check_moves(info, plan);
     check_loss_parallel(info, plan);
     if (MoveListener* listener = move_listener()) listener->operator_moves(op, info, plan, stack);
   }

@@ -1,10 +1,14 @@
 // Operators on lists of tensors: what they do to the i-th tensors of their lists, they do to each i alone.
 
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+
 #include "comm/errors.h"
 #include "tensor/dispatch.h"
 #include "tensor/joint_mesh.h"
 #include "tensor/meta.h"
 #include "tensor/move.h"
+#include "tensor/switches.h"
 
 namespace sherd::detail {
 namespace {
@@ -30,20 +34,39 @@ Target target_of(const Tensor& tensor) {
   return target;
 }
 
-Tensor local_at(const Tensor& tensor, const Target& target) {
+// This rank's part of a DTensor where it has these placements.
+Tensor moved_to(const OpInfo& info, const Tensor& tensor, const Placements& to) {
   DTensorMeta* meta = meta_of(tensor);
-  if (!target.spec)
-    return meta == nullptr ? tensor
-                           : move(current_local(*meta), meta->spec->mesh, meta->spec->sizes, meta->spec->placements,
-                                  Placements(meta->spec->placements.size(), Replicate()));
+  const Spec& spec = *meta->spec;
+  if (spec.placements != to) {
+    check_explicit([&] {
+      return ErrorText(info.short_name(), "would move data by itself")
+          .fact("operand", describe(spec, tensor.scalar_type()))
+          .fact("needed as", to_string(to))
+          .help("sherd::redistribute(operand, " + to_code(to) + "), or leave the ExplicitRedistribution scope");
+    });
+  }
+  return move(current_local(*meta), spec.mesh, spec.sizes, spec.placements, to);
+}
+
+Tensor local_at(const OpInfo& info, const Tensor& tensor, const Target& target) {
+  const DTensorMeta* meta = meta_of(tensor);
+  if (meta != nullptr && !meta->leaf_is_settled && c10::GradMode::is_enabled()) hook_leaf(tensor);
+  if (!target.spec) {
+    return meta == nullptr ? tensor : moved_to(info, tensor, Placements(meta->spec->placements.size(), Replicate()));
+  }
   const bool scalar = tensor.dim() == 0;
   const Placements whole(target.placements.size(), Replicate());
   const Placements& to = scalar ? whole : target.placements;
-  if (meta == nullptr) return move(tensor, target.spec->mesh, tensor.sizes().vec(), whole, to);
-  if (!(meta->spec->mesh == target.spec->mesh)) {
-    return local_at(brought_to_mesh("foreach", tensor, target.spec->mesh), target);
+  if (meta == nullptr) {
+    // A rank outside the mesh has a part of nothing.
+    if (!target.spec->mesh.coordinate() && !scalar) return at::empty({0}, tensor.options());
+    return move(tensor, target.spec->mesh, tensor.sizes().vec(), whole, to);
   }
-  return move(current_local(*meta), meta->spec->mesh, meta->spec->sizes, meta->spec->placements, to);
+  if (!(meta->spec->mesh == target.spec->mesh)) {
+    return local_at(info, brought_to_mesh(info.short_name().c_str(), tensor, target.spec->mesh), target);
+  }
+  return moved_to(info, tensor, to);
 }
 
 }  // namespace
@@ -61,11 +84,11 @@ void execute_foreach(const c10::OperatorHandle& op, const OpInfo& info, Stack& s
       }
       c10::List<Tensor> locals;
       for (size_t k = 0; k < originals[i].size(); ++k) {
-        locals.push_back(local_at(originals[i][k], k < targets.size() ? targets[k] : Target()));
+        locals.push_back(local_at(info, originals[i][k], k < targets.size() ? targets[k] : Target()));
       }
       value = std::move(locals);
     } else if (value.isTensor() && value.toTensor().defined()) {
-      value = local_at(value.toTensor(), Target());
+      value = local_at(info, value.toTensor(), Target());
     }
   }
   std::vector<std::vector<Tensor>> moved(info.arguments.size());

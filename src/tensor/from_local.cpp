@@ -154,7 +154,9 @@ Tensor from_local(const Tensor& local, const DeviceMesh& mesh, Placements placem
     return checked_placements(kOperation, mesh.mesh(), nominal, std::move(placements));
   });
   const detail::CauseScope cause("from_local");
-  const Tensor data = local.to(mesh.device());
+  // A rank outside the mesh has a part of nothing, whatever it brings.
+  const Tensor given = local.to(mesh.device());
+  const Tensor data = mesh.coordinate() ? given : at::empty({0}, given.options()).requires_grad_(given.requires_grad());
   Found found{options.shape.value_or(nominal), placements};
   if (mesh.coordinate()) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;

@@ -6,6 +6,7 @@
 #include "tensor/edges.h"
 #include "tensor/meta.h"
 #include "tensor/redistributed.h"
+#include "tensor/switches.h"
 
 namespace sherd::detail {
 namespace {
@@ -117,7 +118,14 @@ Tensor brought_to_mesh(const char* operation, const Tensor& tensor, const Device
   for (size_t axis = 0; axis < to.size(); ++axis) {
     if (!has_axis(mesh, joint->mesh().axes()[axis])) to[axis] = Replicate();
   }
-  return lowered(to == now ? there : redistributed(there, to, {}), mesh);
+  if (to == now) return lowered(there, mesh);
+  check_explicit([&] {
+    return ErrorText(operation, "would move data by itself")
+        .fact("operand", describe(*meta->spec, tensor.scalar_type()))
+        .fact("needed on", to_string(mesh))
+        .help("sherd::redistribute(operand, mesh, placements) first, or leave the ExplicitRedistribution scope");
+  });
+  return lowered(redistributed(there, to, {}), mesh);
 }
 
 std::optional<DeviceMesh> meeting_mesh(const OpInfo& info, const Stack& stack) {

@@ -1,6 +1,7 @@
 #include "tensor/local_kernels.h"
 
 #include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/embedding_dense_backward.h>
 #include <ATen/ops/empty.h>
@@ -10,6 +11,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "rules/registry.h"
+#include "sherd/error.h"
 
 namespace sherd::detail {
 namespace {
@@ -28,12 +30,27 @@ LocalIds local_ids(const at::Tensor& ids, const OpPlan& plan, int64_t stand_in) 
   return {foreign, shifted.masked_fill(foreign, stand_in)};
 }
 
+// A row that no rank has would be zeros without a word. On a GPU looking costs a wait, and torch's own kernel only
+// stops the program there.
+void check_ids(const at::Tensor& ids, const OpPlan& plan) {
+  if (!ids.is_cpu() || ids.numel() == 0) return;
+  const auto [least, most] = at::aminmax(ids);
+  const auto first = least.item<int64_t>(), last = most.item<int64_t>();
+  if (first >= 0 && last < plan.all_rows) return;
+  throw c10::IndexError(ErrorText("embedding", "an index is out of range")
+                            .fact("index", std::to_string(first < 0 ? first : last))
+                            .fact("rows", std::to_string(plan.all_rows))
+                            .help("indices from 0 to " + std::to_string(plan.all_rows - 1))
+                            .str());
+}
+
 // embedding(weight, indices, ...) with rows of the weight sharded: zeros for rows that others have.
 void masked_embedding(const c10::OperatorHandle&, const OpPlan& plan, Stack& stack) {
   const size_t base = stack.size() - 5;
   const at::Tensor weight = stack[base].toTensor();
   const at::Tensor indices = stack[base + 1].toTensor();
   torch::jit::drop(stack, 5);
+  check_ids(indices, plan);
   if (plan.mask_rows == 0) {
     Dims sizes = indices.sizes().vec();
     sizes.push_back(weight.size(1));

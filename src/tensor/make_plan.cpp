@@ -358,6 +358,7 @@ class PlanMaker {
         const auto& dim = rule.inputs[i].dims[d];
         if (dim.empty() || rule.factors[static_cast<size_t>(dim[0])].kind != rules::FactorKind::mask) continue;
         const Layout layout{mesh_.mesh(), inputs_[i].shape, plan_->inputs[i].to};
+        plan_->all_rows = inputs_[i].shape[d];
         plan_->mask_rows = local_shape(layout, *mesh_.coordinate())[d];
         plan_->mask_offset = local_offset(layout, *mesh_.coordinate())[d];
         return;

@@ -31,6 +31,7 @@ struct Traveller {
       : steps(move.plan.steps),
         // Bytes are sent as they lie in memory: a lazily conjugated or negated tensor is made real first.
         local(move.local.resolve_conj().resolve_neg()),
+        dtype(local.scalar_type()),
         held(mesh, move.shape, move.from) {}
 
   const Step& step() const { return steps[at]; }
@@ -43,6 +44,7 @@ struct Traveller {
   const std::vector<Step>& steps;
   size_t at = 0;
   Tensor local;
+  const c10::ScalarType dtype;  // its own
   Held held;
 };
 
@@ -85,10 +87,7 @@ class Mover {
       std::erase_if(travellers, [&](Traveller* traveller) { return !go_to_next_call(*traveller); });
       if (travellers.empty()) return;
       const Step& step = travellers.front()->step();
-      const auto& dtype = step.action == Action::exchange ? options_.move_dtype : options_.reduce_dtype;
-      for (Traveller* traveller : travellers) {
-        if (dtype) traveller->local = traveller->local.to(*dtype);
-      }
+      for (Traveller* traveller : travellers) traveller->local = traveller->local.to(dtype_for(*traveller));
       if (step.action == Action::all_reduce) {
         all_reduce_all(travellers);
       } else {
@@ -99,6 +98,15 @@ class Mover {
 
  private:
   using Travellers = std::vector<Traveller*>;
+
+  // What is summed up in a wider type travels in its own again, unless more is to be added to it.
+  c10::ScalarType dtype_for(const Traveller& traveller) const {
+    const auto reduces = [](const Step& step) { return communicates(step) && step.action != Action::exchange; };
+    const auto next = traveller.steps.begin() + static_cast<std::ptrdiff_t>(traveller.at);
+    const bool sums = std::any_of(next, traveller.steps.end(), reduces);
+    if (!reduces(traveller.step()) && options_.move_dtype) return *options_.move_dtype;
+    return sums ? options_.reduce_dtype.value_or(traveller.dtype) : traveller.dtype;
+  }
 
   bool go_to_next_call(Traveller& traveller) const {
     while (traveller.at < traveller.steps.size() && !communicates(traveller.step())) {
@@ -130,10 +138,28 @@ class Mover {
     return neutral;
   }
 
+  // As many at once as fit into the staging buffer, and at least one. Ranks that reduce together have equal parts, so
+  // they all cut the list alike.
   void all_reduce_all(const Travellers& travellers) const {
     const std::vector<int64_t>& axes = travellers.front()->step().axes;
     const Group group = group_of(axes, peers(axes));
     const ReduceOp op = partial_op(*travellers.front(), axes[0]);
+    Travellers batch;
+    int64_t bytes = 0;
+    for (Traveller* traveller : travellers) {
+      const auto more = static_cast<int64_t>(traveller->local.nbytes());
+      if (!batch.empty() && bytes + more > options_.staging_bytes) {
+        all_reduce_batch(group, op, batch);
+        batch.clear();
+        bytes = 0;
+      }
+      batch.push_back(traveller);
+      bytes += more;
+    }
+    all_reduce_batch(group, op, batch);
+  }
+
+  static void all_reduce_batch(const Group& group, ReduceOp op, const Travellers& travellers) {
     if (travellers.size() == 1) {
       Tensor result = empty_large(travellers[0]->local.sizes(), travellers[0]->local.options());
       result.copy_(travellers[0]->local);

@@ -95,7 +95,7 @@ void run(const OpKernel& kernel, const c10::OperatorHandle& op, const OpInfo& wh
     const bool compared = compare_plain(op, what, stack);
     // A call that was planned before was not rewritten then, and is not now.
     if (what.rewrite != nullptr || what.composite) settle_leaves(what, stack);
-    if (what.rewrite != nullptr) {
+    if (what.rewrite != nullptr && !rules::has_user_rule(what.name, what.base_overload)) {
       const Rewriting scope(what);
       if (what.rewrite(op, stack)) return;
     }

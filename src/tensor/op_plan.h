@@ -67,6 +67,7 @@ struct OpPlan {
   Dims dims;                // of squeeze: the dims that go
   int64_t mask_offset = 0;  // of a masked factor: this rank's first row and their number
   int64_t mask_rows = 0;
+  int64_t all_rows = 0;  // of all ranks together
 };
 
 /// The plan for the call on the stack. Throws what is wrong with it, alike on every rank.

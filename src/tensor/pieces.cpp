@@ -49,18 +49,6 @@ Tensor packed(const std::vector<Tensor>& blocks, const Tensor& like) {
   return buffer;
 }
 
-// An operator that is rewritten moves data by itself as others do, where that is allowed.
-void check_explicit(const std::string& what, const std::string& instead) {
-  const auto mode = redistribution_mode();
-  if (mode == ExplicitRedistribution::Mode::allow) return;
-  const ErrorText text = ErrorText(operation_under_way(), "would move data by itself")
-                             .fact("operand", what)
-                             .help("sherd::redistribute(operand, placements) " + instead +
-                                   " first, or leave the ExplicitRedistribution scope");
-  if (mode == ExplicitRedistribution::Mode::error) throw_value_error(text);
-  log_once(text);
-}
-
 }  // namespace
 
 std::optional<Pieces> Pieces::of(const Tensor& tensor, int64_t dim) {
@@ -91,8 +79,8 @@ Group Pieces::group() const {
 void Pieces::check_exchange() const {
   std::string axes;
   for (const int64_t axis : rows_.axes) axes += (axes.empty() ? "" : ", ") + mesh_.mesh().axis_label(axis);
-  check_explicit("rows of dim " + std::to_string(rows_.dim) + " are exchanged along " + axes,
-                 "with dim " + std::to_string(rows_.dim) + " whole");
+  check_rewritten("rows of dim " + std::to_string(rows_.dim) + " are exchanged along " + axes,
+                  "with dim " + std::to_string(rows_.dim) + " whole");
 }
 
 Tensor Pieces::gather(const Tensor& part) const {
@@ -244,15 +232,24 @@ Tensor placed(const Tensor& tensor, const DeviceMesh& mesh, const Placements& pl
   if (now == placements) return tensor;
   const auto size = static_cast<int64_t>(tensor.element_size());
   if (plan::plan_redistribution(mesh.mesh(), meta->spec->sizes, size, now, placements).bytes > 0) {
-    check_explicit(to_string(now) + " becomes " + to_string(placements), "to these");
+    check_rewritten(to_string(now) + " becomes " + to_string(placements), "to these");
   }
   return redistributed(tensor, placements);
+}
+
+void check_rewritten(const std::string& what, const std::string& instead) {
+  check_explicit([&] {
+    return ErrorText(operation_under_way(), "would move data by itself")
+        .fact("operand", what)
+        .help("sherd::redistribute(operand, placements) " + instead +
+              " first, or leave the ExplicitRedistribution scope");
+  });
 }
 
 Tensor reduced(const Tensor& tensor) {
   const DTensorMeta* meta = meta_of(tensor);
   if (meta == nullptr || !meta->spec->has_partial) return tensor;
-  check_explicit(to_string(meta->spec->placements) + " is reduced", "without Partial");
+  check_rewritten(to_string(meta->spec->placements) + " is reduced", "without Partial");
   return redistributed(tensor, grad_placements_for(meta->spec->placements));
 }
 

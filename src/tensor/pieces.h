@@ -66,6 +66,10 @@ class Pieces {
   size_t here_ = 0;
 };
 
+/// To be called before a rewrite moves data by itself: throws or warns where the thread asked for that. `instead`: how
+/// to redistribute the operand beforehand.
+void check_rewritten(const std::string& what, const std::string& instead);
+
 /// This rank's part of a DTensor; zeros on a rank outside the mesh.
 at::Tensor part_of(const at::Tensor& tensor);
 

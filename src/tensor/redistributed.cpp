@@ -159,8 +159,11 @@ Tensor redistributed(const Tensor& tensor, const DeviceMesh& mesh, const Placeme
   if (options.relabel) after.mesh = plan::relabel(before, after);
   const DeviceMesh target =
       options.relabel ? DeviceMesh(c10::DeviceTypeName(mesh.device_type(), true), after.mesh) : mesh;
-  const Tensor local = swap_layouts(from.mesh.world(), before, after, current_local(*meta), options.staging_bytes);
-  return wrap(intern_spec(target, to, from.sizes, from.strides), local);
+  const Tensor held = current_local(*meta);
+  const c10::ScalarType dtype = held.scalar_type();
+  const Tensor local = swap_layouts(from.mesh.world(), before, after, held.to(options.move_dtype.value_or(dtype)),
+                                    options.staging_bytes);
+  return wrap(intern_spec(target, to, from.sizes, from.strides), local.to(dtype));
 }
 
 }  // namespace sherd::detail

@@ -249,21 +249,58 @@ bool put_in_view(const c10::OperatorHandle& op, Stack& stack) {
   return true;
 }
 
-// Rounding a sum is not summing what was rounded: x.to(torch::kInt) and means of integers see the whole.
-bool reduce_before_rounding(const c10::OperatorHandle& op, Stack& stack) {
-  const size_t base = stack.size() - op.schema().arguments().size();
-  const Tensor self = stack[base].toTensor();
-  const DTensorMeta* meta = meta_of(self);
-  if (meta == nullptr || !meta->spec->has_partial) return false;
-  bool rounds = c10::isIntegralType(self.scalar_type(), true);
-  if (op.operator_name().name == "aten::_to_copy") {
-    const c10::IValue& dtype = stack[base + 1];
-    rounds = !rounds && !dtype.isNone() && c10::isIntegralType(dtype.toScalarType(), true);
-  }
-  if (!rounds) return false;
-  stack[base] = reduced(self);
+// Whether converting the parts of a sum is not converting the sum: a part of 0.6 becomes 0, and any part but 0 is true.
+bool rounds(c10::ScalarType from, c10::ScalarType to) {
+  if (from == c10::kBool || to == c10::kBool) return from != to;
+  return c10::isIntegralType(to, false) && !c10::isIntegralType(from, false);
+}
+
+// Calls the operator with a Partial argument reduced.
+void call_reduced(const c10::OperatorHandle& op, Stack& stack, size_t at) {
+  c10::IValue& value = stack[stack.size() - op.schema().arguments().size() + at];
+  value = reduced(value.toTensor());
   op.callBoxed(stack);
+}
+
+bool is_partial_dtensor(const Tensor& tensor) {
+  const DTensorMeta* meta = meta_of(tensor);
+  return meta != nullptr && meta->spec->has_partial;
+}
+
+// x.to(torch::kInt), and sums that are made in another type (dtype=, or because they are of booleans).
+bool reduce_before_converting(const c10::OperatorHandle& op, Stack& stack) {
+  const Tensor self = argument(stack, op, 0).toTensor();
+  if (!is_partial_dtensor(self)) return false;
+  const c10::ScalarType from = self.scalar_type();
+  const c10::IValue& asked = argument(stack, op, static_cast<size_t>(*op.schema().argumentIndexWithName("dtype")));
+  const bool adds = op.operator_name().name != "aten::_to_copy";
+  const c10::ScalarType to = !asked.isNone()                           ? asked.toScalarType()
+                             : adds && c10::isIntegralType(from, true) ? c10::kLong
+                                                                       : from;
+  if (!rounds(from, to)) return false;
+  call_reduced(op, stack, 0);
   return true;
+}
+
+// copy_(self, src, non_blocking).
+bool reduce_before_copying(const c10::OperatorHandle& op, Stack& stack) {
+  const Tensor source = argument(stack, op, 1).toTensor();
+  if (!is_partial_dtensor(source)) return false;
+  if (!rounds(source.scalar_type(), argument(stack, op, 0).toTensor().scalar_type())) return false;
+  call_reduced(op, stack, 1);
+  return true;
+}
+
+// Means of integers.
+bool reduce_before_rounding(const c10::OperatorHandle& op, Stack& stack) {
+  const Tensor self = argument(stack, op, 0).toTensor();
+  if (!is_partial_dtensor(self) || !c10::isIntegralType(self.scalar_type(), true)) return false;
+  call_reduced(op, stack, 0);
+  return true;
+}
+
+bool sum_so_far(const c10::OperatorHandle& op, Stack& stack) {
+  return reduce_before_converting(op, stack) || scan(op, stack);
 }
 
 bool average_pool(const c10::OperatorHandle& op, Stack& stack) {
@@ -291,7 +328,10 @@ constexpr RewriteRow kRewrites[] = {
     {"aten::log_sigmoid_forward", "", log_sigmoid},
     {"aten::log_sigmoid_backward", "", log_sigmoid_backward},
     {"aten::_conj", "", conjugate_or_negate},
-    {"aten::_to_copy", "", reduce_before_rounding},
+    {"aten::_to_copy", "", reduce_before_converting},
+    {"aten::sum", "", reduce_before_converting},
+    {"aten::sum", "dim_IntList", reduce_before_converting},
+    {"aten::copy_", "", reduce_before_copying},
     {"aten::_neg_view", "", conjugate_or_negate},
     {"aten::pixel_unshuffle", "", pixel_unshuffle},
     {"aten::slice_scatter", "", put_in_view},
@@ -307,7 +347,7 @@ constexpr RewriteRow kRewrites[] = {
     {"aten::var_mean", "correction", two_pass_variance},
     {"aten::std_mean", "correction", two_pass_variance},
     {"aten::logsumexp", "", two_pass_logsumexp},
-    {"aten::cumsum", "", scan},
+    {"aten::cumsum", "", sum_so_far},
     {"aten::cumprod", "", scan},
     {"aten::logcumsumexp", "", scan},
     {"aten::cummax", "", scan_extremes},

@@ -6,7 +6,9 @@
 #include <set>
 #include <utility>
 
+#include "comm/errors.h"
 #include "comm/settings.h"
+#include "rules/registry.h"
 
 namespace sherd {
 namespace {
@@ -14,12 +16,21 @@ namespace {
 thread_local ExplicitRedistribution::Mode mode = ExplicitRedistribution::Mode::allow;
 std::atomic<int> strict_choice{-1};  // -1: as the environment says
 
+void say_once(const std::string& text) {
+  static std::mutex mutex;
+  static auto* said = new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  if (said->insert(text).second) std::fprintf(stderr, "sherd: %s\n", text.c_str());
+}
+
 }  // namespace
 
 ExplicitRedistribution::ExplicitRedistribution(Mode wanted) : outer_(std::exchange(mode, wanted)) {}
 ExplicitRedistribution::~ExplicitRedistribution() { mode = outer_; }
 
-void set_strict(bool on) { strict_choice = on ? 1 : 0; }
+void set_strict(bool on) {
+  if (strict_choice.exchange(on ? 1 : 0) != (on ? 1 : 0)) rules::outdate_plans();  // made while it was otherwise
+}
 
 namespace detail {
 
@@ -30,12 +41,13 @@ bool strict() {
 
 ExplicitRedistribution::Mode redistribution_mode() { return mode; }
 
+void refuse_or_warn(const ErrorText& text) {
+  if (mode == ExplicitRedistribution::Mode::error) throw_value_error(text);
+  say_once(text);
+}
+
 void log_once(const std::string& text) {
-  if (settings().log.empty()) return;
-  static std::mutex mutex;
-  static auto* said = new std::set<std::string>;
-  const std::lock_guard lock(mutex);
-  if (said->insert(text).second) std::fprintf(stderr, "sherd: %s\n", text.c_str());
+  if (!settings().log.empty()) say_once(text);
 }
 
 }  // namespace detail

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "sherd/dtensor.h"
+#include "sherd/error.h"
 
 namespace sherd::detail {
 
@@ -12,6 +13,15 @@ bool strict();
 
 /// This thread's ExplicitRedistribution mode.
 ExplicitRedistribution::Mode redistribution_mode();
+
+/// Where this thread is in an ExplicitRedistribution scope: throws c10::ValueError with the text that `tell` makes of
+/// what an operator would move by itself, or warns with it, once for each text. A warning that somebody asked for is
+/// written to stderr whatever SHERD_LOG says.
+void refuse_or_warn(const ErrorText& text);
+template <class Tell>
+void check_explicit(const Tell& tell) {
+  if (redistribution_mode() != ExplicitRedistribution::Mode::allow) refuse_or_warn(tell());
+}
 
 /// Writes a line to the log (stderr where SHERD_LOG=info or debug), once per process for each text.
 void log_once(const std::string& text);

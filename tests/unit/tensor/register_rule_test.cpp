@@ -35,6 +35,21 @@ TEST(RegisterRuleTest, AnOperatorOfYoursIsShardedByItsRule) {
   });
 }
 
+// Also over what sherd does along a sharded dim by itself.
+TEST(RegisterRuleTest, ARuleOfYoursWinsOverWhatIsBuiltIn) {
+  spawn(2, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"tp"});
+    const Tensor x = torch::arange(12.).view({4, 3});
+    const Tensor d = distribute_tensor(x, mesh, {Shard(0)});
+    EXPECT_EQ(to_string(d.cumprod(0)), "f32[4@tp, 3] on [tp=2]");
+    barrier(world.group());
+    if (world.rank() == 0) register_rule("aten::cumprod", "i j -> i j | whole i j");
+    barrier(world.group());
+    EXPECT_EQ(to_string(d.cumprod(0)), "f32[4, 3] on [tp=2]");
+    EXPECT_TRUE(full_tensor(d.cumprod(0)).equal(x.cumprod(0)));
+  });
+}
+
 // Registered while the program runs, and met by all ranks at the same time.
 TEST(LateOperatorTest, RanksThatMeetANewOperatorAtOnceAllRunIt) {
   static auto* library = new torch::Library(torch::Library::DEF, "sherd_late_test", std::nullopt, __FILE__, __LINE__);

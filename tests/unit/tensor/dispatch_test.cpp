@@ -1,0 +1,236 @@
+// What decides how a call is run, and what it may do by itself: the keys of plans, strict mode, explicit scopes,
+// conversions of Partials, views without memory around them.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <functional>
+
+#include "sherd/sherd.h"
+
+namespace sherd::testing {
+namespace {
+
+using at::Tensor;
+using ::testing::HasSubstr;
+using List = std::vector<Tensor>;
+
+Tensor numbers(at::IntArrayRef shape) {
+  return torch::arange(c10::multiply_integers(shape), torch::kDouble).remainder(7).sub(3).view(shape);
+}
+
+void on_ranks(int ranks, const std::function<void(const DeviceMesh&)>& body) {
+  spawn(ranks, [&](World&) { body(init_device_mesh("cpu", {ranks}, {"a"})); });
+}
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+// An argument that is left out is no number: what was planned for one must not serve the other.
+TEST(PlanKeyTest, LeftOutAndFourAreTwoCalls) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor x = numbers({6, 5});
+    for (const Placement& placement : Placements{Shard(0), Shard(1), Replicate()}) {
+      const Tensor d = distribute_tensor(x, mesh, {placement});
+      EXPECT_TRUE(full_tensor(d.slice(0, 1)).equal(x.slice(0, 1)));
+      EXPECT_TRUE(full_tensor(d.slice(0, 1, 4)).equal(x.slice(0, 1, 4)));
+      EXPECT_TRUE(full_tensor(d.slice(1, 4)).equal(x.slice(1, 4)));
+      EXPECT_TRUE(full_tensor(d.slice(1, std::nullopt, 4)).equal(x.slice(1, std::nullopt, 4)));
+    }
+    const Tensor y = numbers({2, 1, 3, 1, 4});
+    const Tensor e = distribute_tensor(y, mesh, {Replicate()});
+    EXPECT_TRUE(full_tensor(e.argmax()).equal(y.argmax()));
+    EXPECT_TRUE(full_tensor(e.argmax(4)).equal(y.argmax(4)));
+    // kLong is the fourth dtype.
+    const Tensor halves = from_local(torch::full({3}, 0.5), mesh, {Partial()});
+    EXPECT_TRUE(full_tensor(at::_to_copy(halves)).equal(torch::ones({3})));
+    EXPECT_TRUE(full_tensor(halves.to(torch::kLong)).equal(torch::ones({3}, torch::kLong)));
+  });
+}
+
+TEST(StrictTest, HoldsForCallsThatWereMadeBefore) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor x = distribute_tensor(numbers({4, 3}), mesh, {Shard(0)});
+    const auto call = [&] { return at::_unique(x.reshape({-1})); };
+    call();
+    barrier(mesh.group(0));
+    set_strict(true);
+    const std::string strict = error_of(call);
+    barrier(mesh.group(0));
+    set_strict(false);
+    EXPECT_THAT(strict, HasSubstr("no rule says how this operator is sharded"));
+    EXPECT_EQ(error_of(call), "");
+  });
+}
+
+TEST(ExplicitTest, AWarningIsSaidWithoutAskingForTheLog) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor a = distribute_tensor(numbers({4, 4}), mesh, {Shard(0)});
+    const ExplicitRedistribution warn(ExplicitRedistribution::Mode::warn);
+    barrier(mesh.group(0));
+    const bool first = mesh.world().rank() == 0;
+    if (first) ::testing::internal::CaptureStderr();
+    barrier(mesh.group(0));
+    a.mm(a);
+    a.mm(a);
+    barrier(mesh.group(0));
+    if (!first) return;
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_THAT(said, HasSubstr("sherd: mm: would move data by itself"));
+    EXPECT_EQ(said.find("would move"), said.rfind("would move")) << "said once";
+  });
+}
+
+TEST(ExplicitTest, ListsExtremesAndSlicesOfAMeshAreHeldToIt) {
+  spawn(4, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"a", "b"});
+    const Tensor rows = distribute_tensor(numbers({4, 4}), mesh, {Shard(0), Replicate()});
+    const Tensor columns = distribute_tensor(numbers({4, 4}), mesh, {Shard(1), Replicate()});
+    const Tensor part = distribute_tensor(numbers({4, 4}), mesh["a"], {Shard(0)});
+    const Tensor other = distribute_tensor(numbers({4, 4}), mesh["b"], {Shard(0)});
+    const ExplicitRedistribution nothing_moves;
+    EXPECT_THAT(error_of([&] { at::_foreach_add(List{rows}, List{columns}); }), HasSubstr("would move data by itself"));
+    EXPECT_EQ(error_of([&] { at::_foreach_add(List{rows}, List{rows}); }), "");
+    EXPECT_THAT(error_of([&] { rows.argmax(); }), HasSubstr("would move data by itself"));
+    EXPECT_EQ(error_of([&] { part.add(part); }), "");
+    EXPECT_THAT(error_of([&] { part.add_(other); }), HasSubstr("would move data by itself"));
+  });
+}
+
+// Converting the parts of a sum is not converting the sum.
+TEST(PartialTest, IsReducedBeforeItIsRoundedOrBecomesABoolean) {
+  spawn(2, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
+    const bool first = world.rank() == 0;
+    const auto parts = [&](double here, double there, c10::ScalarType dtype = torch::kDouble) {
+      return from_local(torch::full({2, 3}, first ? here : there).to(dtype), mesh, {Partial()});
+    };
+    const auto expect = [](const Tensor& got, const Tensor& wanted, const char* what) {
+      EXPECT_EQ(got.scalar_type(), wanted.scalar_type()) << what;
+      EXPECT_TRUE(full_tensor(got).equal(wanted)) << what << "\n" << full_tensor(got) << wanted;
+    };
+    expect(parts(1, -1, torch::kLong).to(torch::kBool), torch::zeros({2, 3}, torch::kBool), "to bool");
+    expect(parts(0.5, 0.5).sum({1}, false, torch::kLong), torch::full({2}, 3, torch::kLong), "sum");
+    expect(parts(0.5, 0.5).sum(torch::kLong), torch::tensor(6, torch::kLong), "sum of all");
+    expect(parts(0.5, 0.5).cumsum(0, torch::kLong), torch::ones({2, 3}, torch::kLong).cumsum(0), "cumsum");
+    expect(torch::nansum(parts(NAN, 5)), torch::tensor(0., torch::kDouble), "nansum");
+    Tensor whole = parts(0, 0, torch::kLong);
+    whole.copy_(parts(0.5, 0.5));
+    expect(whole, torch::ones({2, 3}, torch::kLong), "copy_");
+  });
+}
+
+TEST(AsStridedTest, AViewThatWasMovedHasNoMemoryAroundIt) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor x = numbers({8, 6});
+    const Tensor d = distribute_tensor(x, mesh, {Shard(0)});
+    const std::string refusal = "as_strided: this view of a distributed tensor has no memory around it";
+    EXPECT_THAT(error_of([&] { d.slice(0, 2, 4).as_strided({6}, {1}, 0); }), HasSubstr(refusal));
+    EXPECT_THAT(error_of([&] { d.select(0, 2).as_strided({6}, {1}, 0); }), HasSubstr(refusal));
+    // Without an offset it starts at the view.
+    EXPECT_TRUE(full_tensor(d.slice(0, 2, 4).as_strided({6}, {1})).equal(x.slice(0, 2, 4).as_strided({6}, {1})));
+    EXPECT_TRUE(full_tensor(d.as_strided({6}, {1}, 12)).equal(x.as_strided({6}, {1}, 12)));
+    const Tensor whole = distribute_tensor(x, mesh, {Replicate()});
+    EXPECT_TRUE(full_tensor(whole.slice(0, 2, 4).as_strided({6}, {1}, 0)).equal(x.as_strided({6}, {1}, 0)));
+  });
+}
+
+TEST(DistributeTest, APartKeepsNothingElseInMemory) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor x = numbers({4, 3});
+    const Tensor d = distribute_tensor(x, mesh, {Shard(0)}, {.source = std::nullopt});
+    EXPECT_EQ(to_local(d).storage().nbytes(), to_local(d).nbytes());
+    const Tensor before = x.clone();
+    d.zero_();
+    EXPECT_TRUE(x.equal(before));
+  });
+}
+
+TEST(FactoryTest, RangesAreAsExactAsTorchs) {
+  on_ranks(3, [](const DeviceMesh& mesh) {
+    const Tensor wanted = torch::arange(0., 1., 0.1, torch::kDouble);
+    const Tensor got = full_tensor(arange(0., 1., 0.1, mesh, {Shard(0)}, torch::kDouble));
+    EXPECT_TRUE(torch::allclose(got, wanted, 0, 1e-15)) << got - wanted;
+  });
+}
+
+TEST(OutsideTest, WhatARankOutsideTheMeshBringsIsNotKept) {
+  spawn(3, [](World& world) {
+    const DeviceMesh mesh("cpu", Mesh({{"a", 2}}, {0, 2}));
+    const Tensor d = from_local(numbers({2, 3}), mesh, {Shard(0)}, {.shape = Dims{4, 3}});
+    EXPECT_EQ(to_local(d).numel(), world.rank() == 1 ? 0 : 6);
+    EXPECT_EQ(d.sizes(), (at::IntArrayRef{4, 3}));
+    const std::vector<Tensor> sums = at::_foreach_add(List{d}, List{numbers({4, 3})});
+    EXPECT_EQ(to_local(sums[0]).numel(), world.rank() == 1 ? 0 : 6);
+  });
+}
+
+TEST(ToLocalTest, WhatAProgramMakesOfAPartIsItsOwn) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor d = distribute_tensor(numbers({4, 3}), mesh, {Shard(0)});
+    Tensor part = to_local(d);
+    part.requires_grad_();
+    EXPECT_FALSE(to_local(d).requires_grad());
+    EXPECT_TRUE(full_tensor(d * 2).equal(numbers({4, 3}) * 2));
+  });
+}
+
+TEST(GradientTest, ALeafThatIsFirstUsedInAListGetsItsPlacements) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor leaf = distribute_tensor(numbers({4, 3}), mesh, {Replicate()}).requires_grad_();
+    const Tensor rows = distribute_tensor(numbers({4, 3}), mesh, {Shard(0)});
+    const Tensor product =
+        at::_foreach_mul(List{leaf}, List{distribute_tensor(numbers({4, 3}), mesh, {Replicate()})})[0];
+    (product * rows).sum().backward();
+    EXPECT_EQ(placements_of(leaf.grad()), Placements{Replicate()});
+    EXPECT_TRUE(full_tensor(leaf.grad()).equal(numbers({4, 3}).pow(2)));
+  });
+}
+
+TEST(EmbeddingTest, ARowThatNobodyHasIsAnError) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor table = distribute_tensor(numbers({5, 2}), mesh, {Shard(0)});
+    const Tensor fine = torch::tensor({0, 4}, torch::kLong);
+    EXPECT_TRUE(full_tensor(at::embedding(table, fine)).equal(numbers({5, 2}).index_select(0, fine)));
+    EXPECT_EQ(error_of([&] {
+                at::embedding(table, torch::tensor({1, 7}, torch::kLong));
+              }),
+              "embedding: an index is out of range\n  index: 7\n  rows: 5\n  help: indices from 0 to 4");
+    EXPECT_THAT(error_of([&] { at::embedding(table, torch::tensor({-1, 2}, torch::kLong)); }), HasSubstr("index: -1"));
+  });
+}
+
+TEST(MovingTest, TheTypeOfTheMoveHoldsTowardsAnotherMesh) {
+  spawn(4, [](World&) {
+    const DeviceMesh from("cpu", Mesh({{"a", 2}}, {0, 1})), to("cpu", Mesh({{"a", 2}}, {2, 3}));
+    const Tensor x = torch::full({4, 4}, 1.0009765625);  // 1 + 2^-10: a bfloat16 has no such number
+    const Tensor there =
+        redistribute(distribute_tensor(x, from, {Shard(0)}), to, {Shard(1)}, {.move_dtype = at::kBFloat16});
+    EXPECT_EQ(there.scalar_type(), at::kFloat);
+    if (!to.coordinate()) return;
+    EXPECT_TRUE(to_local(there).equal(torch::ones({4, 2})));
+  });
+}
+
+TEST(MovingTest, ManySumsAtOnceTakeNoMoreThanTheStagingBuffer) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    std::vector<Tensor> parts;
+    for (int i = 0; i < 7; ++i) parts.push_back(from_local(numbers({10 + i}), mesh, {Partial()}));
+    const std::vector<Placements> whole(parts.size(), Placements{Replicate()});
+    const CommRecorder recorder;
+    const std::vector<Tensor> sums = redistribute(parts, whole, {.staging_bytes = 2 * 16 * 8});
+    for (int i = 0; i < 7; ++i) EXPECT_TRUE(to_local(sums[static_cast<size_t>(i)]).equal(numbers({10 + i}) * 2));
+    // 80, 88, ... 128 bytes, two of which fit at most.
+    EXPECT_EQ(recorder.calls().size(), 4) << recorder.to_string();
+  });
+}
+
+}  // namespace
+}  // namespace sherd::testing
