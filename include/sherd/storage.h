@@ -1,17 +1,26 @@
 #pragma once
 // Where checkpoints lie: folders of files on a disk, in memory, in an object store. A driver is a class derived from
 // Storage; paths are the driver's own. Everything here may be called from several threads at once, and throws
-// std::runtime_error with sherd's texts, naming the file and the bytes concerned.
+// std::runtime_error with sherd's texts, naming the file and the bytes concerned: StorageFailure where the driver could
+// not look, another where it looked and the file is missing or too short.
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace sherd {
+
+/// No permission, no file descriptor, a device that fails, a network that does not answer: nothing is known of the
+/// file, which may be whole. Nobody takes a checkpoint for damaged because of it, nor removes what one may stand on.
+class StorageFailure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 /// Bytes [offset, offset + into.size()) of a file, and where they go.
 struct ReadRequest {
@@ -99,6 +108,10 @@ class Storage {
   /// the draft's id in them, or commit throws std::invalid_argument. And a folder is then removed file by file: `last`
   /// first, by the caller.
   virtual bool replaces_whole_folders() const { return true; }
+
+  /// The path as any process finds it, written in one way: what a checkpoint that stands on others keeps of them, and
+  /// what tells whether two paths are one. As it is, where a driver does not say otherwise.
+  virtual std::string full_path(const std::string& path) const { return path; }
 
   /// "dir/file".
   virtual std::string join(const std::string& folder, const std::string& name) const { return folder + "/" + name; }

@@ -1,8 +1,10 @@
 #include "storage/disk.h"
 
 #include <fmt/format.h>
+#include <limits.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <set>
@@ -81,6 +83,23 @@ class DiskStorage final : public Storage {
       if (beside && beside->what == Beside::draft) found.push_back({join(folder, beside->folder), beside->id});
     }
     return found;
+  }
+
+  // Absolute, without "." and doubled or trailing slashes; links and ".." are not followed.
+  std::string full_path(const std::string& path) const override {
+    std::string from = path;
+    if (!from.starts_with('/')) {
+      std::string here(PATH_MAX, '\0');
+      if (::getcwd(here.data(), here.size()) != nullptr) from = here.c_str() + ("/" + from);
+    }
+    std::string full;
+    for (size_t at = 0; at < from.size();) {
+      const size_t end = std::min(from.find('/', at), from.size());
+      const std::string part = from.substr(at, end - at);
+      if (!part.empty() && part != ".") full += "/" + part;
+      at = end + 1;
+    }
+    return full.empty() ? "/" : full;
   }
 
  private:

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "sherd/error.h"
+#include "sherd/storage.h"
 #include "storage/paths.h"
 
 namespace sherd {
@@ -24,6 +25,9 @@ std::string folder_above(std::string_view path) {
   while (folder != "/" && folder != "." && ::access(folder.c_str(), F_OK) != 0) folder = parent_of(folder);
   return folder;
 }
+
+// The path was looked at, and there is no such file.
+bool is_about_the_file(int error) { return error == ENOENT || error == ENOTDIR || error == EISDIR; }
 
 std::string help_for(int error, std::string_view path) {
   const std::string folder = folder_above(path);
@@ -70,7 +74,8 @@ void throw_io_error(std::string_view operation, std::string_view path, int64_t e
     }
   }
   if (const std::string help = help_for(number, path); !help.empty()) text.help(help);
-  throw std::runtime_error(text);
+  if (is_about_the_file(number)) throw std::runtime_error(text);
+  throw StorageFailure(text);
 }
 
 void throw_too_short(std::string_view path, int64_t size, ByteRange wanted) {

@@ -13,7 +13,8 @@ struct ByteRange {
   int64_t end = 0;
 };
 
-/// `error`: errno's number, or the negative of it.
+/// `error`: errno's number, or the negative of it. Throws StorageFailure, but std::runtime_error where there is no such
+/// file.
 [[noreturn]] void throw_io_error(std::string_view operation, std::string_view path, int64_t error,
                                  std::optional<ByteRange> bytes = {});
 

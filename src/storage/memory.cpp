@@ -179,6 +179,8 @@ class MemoryStorage final : public Storage {
     return found;
   }
 
+  std::string full_path(const std::string& path) const override { return clean_path(path); }
+
  private:
   std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
 };

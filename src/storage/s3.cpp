@@ -75,6 +75,8 @@ class S3Storage final : public Storage {
 
   bool replaces_whole_folders() const override { return false; }
 
+  std::string full_path(const std::string& path) const override { return key_of(path); }
+
  private:
   static std::string prefix_of(const std::string& folder) {
     const std::string key = key_of(folder);

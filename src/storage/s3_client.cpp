@@ -126,7 +126,7 @@ void S3Client::refuse(const Request& request, const HttpAnswer& answer) const {
   if (answer.status != 0) text.fact("status", fmt::format("{} {}", answer.status, code));
   if (may_pass(answer)) text.fact("tried", fmt::format("{} times", retries_ + 1));
   if (const std::string help = help_for(answer); !help.empty()) text.help(help);
-  throw std::runtime_error(text);
+  throw StorageFailure(text);
 }
 
 std::optional<S3Object> S3Client::head(const std::string& key) {

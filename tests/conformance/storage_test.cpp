@@ -46,6 +46,15 @@ TEST_P(StorageTest, AnotherProcessSeesTheSame) {
   EXPECT_FALSE(storage_->exists(at("a")));
 }
 
+TEST_P(StorageTest, AFullPathFindsTheSameAndIsOne) {
+  save(*storage_, at("a/b"), "1", "hello");
+  const std::string full = storage_->full_path(at("a/b"));
+  EXPECT_EQ(read_all(*storage_, full + "/last"), "hello");
+  EXPECT_EQ(storage_->full_path(full), full);
+  EXPECT_EQ(storage_->full_path(at("a//b/")), full);
+  EXPECT_NE(storage_->full_path(at("a/c")), full);
+}
+
 TEST_P(StorageTest, ARangeIsRead) {
   const std::string text = pattern(100'000);
   const auto draft = storage_->draft(at("a"), "1");

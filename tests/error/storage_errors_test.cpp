@@ -62,6 +62,20 @@ class FailingPosix final : public Posix {
   int unlink(const std::string& path) override { return unlink_error != 0 ? -unlink_error : Posix::unlink(path); }
 };
 
+// Whether it throws as a storage that fails; false where it throws as for a file that is not there.
+template <class Work>
+bool is_failure_of_storage(const Work& work) {
+  try {
+    work();
+  } catch (const StorageFailure&) {
+    return true;
+  } catch (const std::runtime_error&) {
+    return false;
+  }
+  ADD_FAILURE() << "no error";
+  return false;
+}
+
 class StorageErrorsTest : public ::testing::Test {
  protected:
   std::string at(const std::string& name) const { return folder_.path().string() + "/" + name; }
@@ -70,6 +84,25 @@ class StorageErrorsTest : public ::testing::Test {
   std::shared_ptr<FailingPosix> posix_ = std::make_shared<FailingPosix>();
   std::shared_ptr<Storage> storage_ = disk_storage(Disk{.posix = posix_});
 };
+
+TEST_F(StorageErrorsTest, AStorageThatFailsIsToldFromAFileThatIsNotThere) {
+  const auto storage = disk_storage(Disk{.posix = posix_, .options = {.io_uring = false}});
+  save(*storage, at("a"), "1", "hello");
+  for (const int error : {EACCES, EMFILE, ENFILE, EIO, ENOMEM, ESTALE}) {
+    posix_->open_error = error;
+    EXPECT_TRUE(is_failure_of_storage([&] { storage->open(at("a/last")); })) << error;
+    posix_->open_error = 0;
+    posix_->pread_error = error;
+    EXPECT_TRUE(is_failure_of_storage([&] { read_all(*storage, at("a/last")); })) << error;
+    posix_->pread_error = 0;
+  }
+  EXPECT_FALSE(is_failure_of_storage([&] { storage->open(at("b/last")); }));
+  EXPECT_FALSE(is_failure_of_storage([&] { storage->open(at("a/last/more")); }));
+  EXPECT_FALSE(is_failure_of_storage([&] { storage->open(at("a")); }));
+  std::string more(10, '?');
+  const ReadRequest request{3, bytes_of(more)};
+  EXPECT_FALSE(is_failure_of_storage([&] { storage->open(at("a/last"))->read({&request, 1}); }));
+}
 
 TEST_F(StorageErrorsTest, AFileThatIsNotThere) {
   save(*storage_, at("a"), "1", "text");
