@@ -50,6 +50,9 @@ void print_head(const CheckpointInfo& info) {
   for (const BaseInfo& base : info.bases) {
     fmt::print("stands on {}{}\n", base.path, base.there ? "" : styled("  missing", Style::red, color));
   }
+  if (!info.of_each_rank.empty()) {
+    fmt::print("each rank has its own, shown is the first one's: {}\n", fmt::join(info.of_each_rank, ", "));
+  }
   for (const FileInfo& file : info.files) {
     if (!file.there) fmt::print("{}\n", styled("missing: " + file.name, Style::red, color));
   }
@@ -186,7 +189,8 @@ Json to_json(const CheckpointInfo& info) {
           {"tensors", std::move(tensors)},
           {"objects", std::move(objects)},
           {"files", std::move(files)},
-          {"bases", std::move(bases)}};
+          {"bases", std::move(bases)},
+          {"of_each_rank", info.of_each_rank}};
 }
 
 }  // namespace

@@ -65,6 +65,9 @@ void print_report(const Rewriting& rewriting, const RewriteResult& result) {
   if (!result.objects_as_json.empty()) {
     fmt::print("objects kept as JSON in the file's metadata: {}\n", fmt::join(result.objects_as_json, ", "));
   }
+  if (!result.of_each_rank.empty()) {
+    fmt::print("each rank has its own, kept is the first one's: {}\n", fmt::join(result.of_each_rank, ", "));
+  }
   for (const auto& left_out : result.damaged)
     fmt::print("left out: {}: {}\n", left_out.name, in_one_line(left_out.why));
 }
@@ -79,6 +82,7 @@ void print_json_report(const Rewriting& rewriting, const RewriteResult& result) 
               {"files", result.files},
               {"bytes", result.bytes},
               {"objects_as_json", result.objects_as_json},
+              {"of_each_rank", result.of_each_rank},
               {"damaged", damaged}});
 }
 

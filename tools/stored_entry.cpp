@@ -11,7 +11,8 @@ namespace sherd::tools {
 StoredEntry open_entry(const std::string& verb, const std::string& path, const std::string& name, bool verify) {
   const Location where = storage_for(verb, path);
   StoredEntry found{
-      stored::open_known(where.storage, where.path, {.verify = verify, .operation = verb, .no_verify = "--no-verify"}),
+      stored::open_known(where.storage, where.path,
+                         {.verify = verify, .every_rank = true, .operation = verb, .no_verify = "--no-verify"}),
       nullptr};
   const format::Metadata& metadata = found.checkpoint->metadata();
   found.entry = metadata.find(name);

@@ -72,6 +72,7 @@ struct RewriteResult {
   int64_t files = 0;
   int64_t bytes = 0;                         // of all files
   std::vector<std::string> objects_as_json;  // kept as texts, since the format holds tensors alone
+  std::vector<std::string> of_each_rank;     // names that ranks had of their own; the first rank's is kept
   struct LeftOut {
     std::string name;
     std::string why;

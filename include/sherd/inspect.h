@@ -76,6 +76,9 @@ struct CheckpointInfo {
   std::vector<ObjectInfo> objects = {};  // by name
   std::vector<FileInfo> files = {};      // in the order that chunks count them
   std::vector<BaseInfo> bases = {};
+  /// Names under which every rank of a program that saved without talking (PyTorch's use_collectives=False) has
+  /// something of its own. Told is the first rank's.
+  std::vector<std::string> of_each_rank = {};
   int64_t tensor_bytes = 0;  // of all elements
   int64_t file_bytes = 0;    // of all files in this checkpoint's own folder that it names
 };
@@ -130,8 +133,8 @@ struct VerifyResult {
 
 /// Reads every byte of every file that the checkpoint names and compares it with its digest, or with the CRCs in the
 /// file; compares lengths, and what items say of themselves with the metadata; looks for parts of tensors that are
-/// stored nowhere or twice. Does not stop at the first fault. Throws std::runtime_error only where there is no
-/// checkpoint at the path.
+/// stored nowhere or twice. What each rank has of its own is named "name (rank 3)". Does not stop at the first fault.
+/// Throws std::runtime_error only where there is no checkpoint at the path.
 VerifyResult verify_checkpoint(const std::string& path, const VerifyOptions& options = {});
 
 struct DiffOptions {

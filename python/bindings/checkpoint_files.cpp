@@ -54,6 +54,7 @@ void bind_infos(py::module_& module) {
       .def_readonly("objects", &CheckpointInfo::objects)
       .def_readonly("files", &CheckpointInfo::files)
       .def_readonly("bases", &CheckpointInfo::bases)
+      .def_readonly("of_each_rank", &CheckpointInfo::of_each_rank)
       .def_readonly("tensor_bytes", &CheckpointInfo::tensor_bytes);
 }
 
@@ -97,6 +98,7 @@ void bind_results(py::module_& module) {
       .def_readonly("files", &RewriteResult::files)
       .def_readonly("bytes", &RewriteResult::bytes)
       .def_readonly("objects_as_json", &RewriteResult::objects_as_json)
+      .def_readonly("of_each_rank", &RewriteResult::of_each_rank)
       .def_property_readonly("damaged", [](const RewriteResult& self) {
         std::vector<std::pair<std::string, std::string>> damaged;
         for (const auto& left_out : self.damaged) damaged.emplace_back(left_out.name, left_out.why);

@@ -136,13 +136,13 @@ Value to_pickle(const char* operation, const StateValue& value, std::vector<at::
   return ToPickle(operation, tensors).convert(value);
 }
 
-StateValue object_from(std::string archive, const std::string& path) {
-  const format::MemorySource source(std::as_bytes(std::span(archive)));
-  const format::Saved saved = format::read_saved(source, path);
+StateValue object_from(std::string archive, const std::string& name, int64_t origin) {
+  const format::MemorySource source(std::as_bytes(std::span(archive)), origin);
+  const format::Saved saved = format::read_saved(source, name);
   const auto tensor_of = [&](const format::TensorRef& ref) {
     at::Tensor tensor = at::empty(ref.sizes, at::TensorOptions(to_torch(ref.dtype)));
     if (tensor.numel() == 0 || ref.meta) return tensor;
-    std::string record = format::read_record(source, *saved.archive.find("data/" + ref.storage), path);
+    std::string record = format::read_record(source, *saved.archive.find("data/" + ref.storage), name);
     tensor.copy_(
         at::from_blob(record.data() + ref.offset * size_of(ref.dtype), ref.sizes, ref.strides, tensor.options()));
     return tensor;

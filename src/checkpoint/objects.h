@@ -14,8 +14,8 @@ namespace sherd::detail {
 /// ranks, Statefuls.
 format::Value to_pickle(const char* operation, const StateValue& value, std::vector<at::Tensor>& tensors);
 
-/// The value in what torch.save wrote, `path` being where that lay. Where something in it has no counterpart: the bytes
-/// themselves, as a StateOpaque. Throws std::invalid_argument where they are damaged.
-StateValue object_from(std::string archive, const std::string& path);
+/// The value in what torch.save wrote; errors name it so, and count bytes from `origin`. Where something in it has no
+/// counterpart: the bytes themselves, as a StateOpaque. Throws std::invalid_argument where they are damaged.
+StateValue object_from(std::string archive, const std::string& name, int64_t origin = 0);
 
 }  // namespace sherd::detail

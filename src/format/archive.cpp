@@ -274,10 +274,11 @@ std::string read_record(const ByteSource& source, const Record& record, std::str
   source.read(record.offset, std::as_writable_bytes(std::span(bytes)));
   const uint32_t crc = crc32(std::as_bytes(std::span(bytes)));
   if (crc != record.crc) {
+    const int64_t begin = source.origin() + record.offset;
     throw std::invalid_argument(ErrorText("read_record", "the bytes are not those that were written")
                                     .fact("in", name)
                                     .fact("record", record.name)
-                                    .fact("bytes", fmt::format("{} to {}", record.offset, record.offset + record.size))
+                                    .fact("bytes", fmt::format("{} to {}", begin, begin + record.size))
                                     .fact("CRC-32", fmt::format("{:08x}, written {:08x}", crc, record.crc)));
   }
   return bytes;

@@ -22,16 +22,20 @@ class ByteSource {
   virtual ~ByteSource() = default;
   virtual int64_t size() const = 0;
   virtual void read(int64_t offset, std::span<std::byte> into) const = 0;
+  /// Where it begins in what errors name: they count bytes from there.
+  virtual int64_t origin() const { return 0; }
 };
 
 class MemorySource final : public ByteSource {
  public:
-  explicit MemorySource(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  explicit MemorySource(std::span<const std::byte> bytes, int64_t origin = 0) : bytes_(bytes), origin_(origin) {}
   int64_t size() const override { return static_cast<int64_t>(bytes_.size()); }
   void read(int64_t offset, std::span<std::byte> into) const override;
+  int64_t origin() const override { return origin_; }
 
  private:
   std::span<const std::byte> bytes_;
+  int64_t origin_;
 };
 
 /// CRC-32 as zip counts it; `before` is the sum of the bytes in front of these.

@@ -55,13 +55,8 @@ void BlockFile::fetch(int64_t offset, std::span<std::byte> into, const std::stri
 
 void BlockFile::fetch_block(size_t block, std::span<std::byte> into, const std::string& reader) {
   if (open_) {
-    const format::BlockPlace& place = digests_->places[block];
-    const ReadRequest request{place.offset, into};
-    const auto file = [&] {
-      const std::scoped_lock lock(opening_);
-      return open_(place);
-    }();
-    file->read({&request, 1});
+    const ReadRequest request{digests_->places[block].offset, into};
+    home_of(block).second->read({&request, 1});
     bytes_read_ += static_cast<int64_t>(into.size());
   } else {
     fetch(static_cast<int64_t>(block) * kBlock, into, reader);
@@ -69,13 +64,20 @@ void BlockFile::fetch_block(size_t block, std::span<std::byte> into, const std::
   check_block(block, format::digest_of(into), reader);
 }
 
-void BlockFile::check_block(size_t block, const format::Digest& found, const std::string& reader) const {
+BlockFile::OpenedFile BlockFile::home_of(size_t block) {
+  const std::scoped_lock lock(opening_);
+  return open_(digests_->places[block]);
+}
+
+void BlockFile::check_block(size_t block, const format::Digest& found, const std::string& reader) {
   if (found == digests_->blocks[block]) return;
   const int64_t start = static_cast<int64_t>(block) * kBlock;
-  throw std::runtime_error(ErrorText(options_.operation, "a file is damaged: its bytes are not those that were saved")
-                               .fact("file", path_)
-                               .fact("bytes", fmt::format("{} to {}", start, start + block_size(block)))
-                               .fact("digest saved", format::to_string(digests_->blocks[block]))
+  const int64_t begin = open_ ? digests_->places[block].offset : start;
+  ErrorText text(options_.operation, "a file is damaged: its bytes are not those that were saved");
+  text.fact("file", open_ ? home_of(block).first : path_);
+  text.fact("bytes", fmt::format("{} to {}", begin, begin + block_size(block)));
+  if (open_) text.fact("they are", fmt::format("bytes {} to {} of {}", start, start + block_size(block), path_));
+  throw std::runtime_error(text.fact("digest saved", format::to_string(digests_->blocks[block]))
                                .fact("digest found", format::to_string(found))
                                .fact("reading", reader)
                                .help(take_as_is(options_)));

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "format/archive.h"
@@ -31,8 +32,9 @@ class BlockFile {
   /// A file as it is; `digests` may be null. They and the options outlive this.
   BlockFile(std::string path, std::shared_ptr<const StoredFile> file, const format::ManifestFile* digests,
             const OpenOptions& options);
-  /// One whose blocks lie in several files, which `open` finds.
-  using Open = std::function<std::shared_ptr<const StoredFile>(const format::BlockPlace&)>;
+  /// One whose blocks lie in several files, which `open` finds, with their paths for errors.
+  using OpenedFile = std::pair<std::string, std::shared_ptr<const StoredFile>>;
+  using Open = std::function<OpenedFile(const format::BlockPlace&)>;
   BlockFile(std::string path, const format::ManifestFile& digests, Open open, const OpenOptions& options);
 
   int64_t size() const { return size_; }
@@ -76,7 +78,8 @@ class BlockFile {
   };
   void fetch(int64_t offset, std::span<std::byte> into, const std::string& reader);
   void fetch_block(size_t block, std::span<std::byte> into, const std::string& reader);
-  void check_block(size_t block, const format::Digest& found, const std::string& reader) const;
+  void check_block(size_t block, const format::Digest& found, const std::string& reader);
+  OpenedFile home_of(size_t block);
   const Window* find_window(int64_t start) const;
   const Window& block_window(size_t block, const std::string& reader);
   // `in_order`: among what is asked for in ascending order, as blocks at hand are.
@@ -122,6 +125,7 @@ class FileSource final : public format::ByteSource {
       : file_(file), offset_(offset), size_(size), reader_(reader) {}
   int64_t size() const override { return size_; }
   void read(int64_t offset, std::span<std::byte> into) const override;
+  int64_t origin() const override { return offset_; }
 
  private:
   BlockFile& file_;

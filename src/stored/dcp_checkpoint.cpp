@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <set>
 #include <stdexcept>
 
 #include "format/archive.h"
@@ -26,18 +28,21 @@ constexpr const char* kMetadata = ".metadata";
 // What a compressed item may grow to.
 constexpr int64_t kMostDecoded = int64_t{64} << 30;
 
-// "__3.metadata": what each rank writes where ranks do not talk while saving.
-bool is_rank_metadata(const std::string& name) {
-  constexpr std::string_view kEnd = ".metadata";
-  if (name.size() <= 2 + kEnd.size() || !name.starts_with("__") || !name.ends_with(kEnd)) return false;
-  const auto middle = std::string_view(name).substr(2, name.size() - 2 - kEnd.size());
-  return middle.find_first_not_of("0123456789") == std::string_view::npos;
+// 3 in "__3.metadata": what each rank writes where ranks do not talk while saving.
+std::optional<int64_t> rank_of_metadata(std::string_view name) {
+  if (!name.starts_with("__") || !name.ends_with(kMetadata)) return std::nullopt;
+  name.remove_prefix(2);
+  name.remove_suffix(std::string_view(kMetadata).size());
+  int64_t rank = -1;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), rank);
+  if (error != std::errc() || end != name.data() + name.size() || rank < 0) return std::nullopt;
+  return rank;
 }
 
-std::vector<std::string> rank_metadata(const Storage& storage, const std::string& path) {
-  std::vector<std::string> names;
+std::map<int64_t, std::string> rank_metadata(const Storage& storage, const std::string& path) {
+  std::map<int64_t, std::string> names;
   for (const std::string& name : storage.list(path)) {
-    if (is_rank_metadata(name)) names.push_back(name);
+    if (const auto rank = rank_of_metadata(name)) names[*rank] = name;
   }
   return names;
 }
@@ -64,7 +69,7 @@ std::optional<uint32_t> crc_behind(BlockFile& file, int64_t offset, const std::s
 
 bool DcpCheckpoint::is_in(const std::vector<std::string>& names) {
   return std::any_of(names.begin(), names.end(),
-                     [](const std::string& name) { return name == kMetadata || is_rank_metadata(name); });
+                     [](const std::string& name) { return name == kMetadata || rank_of_metadata(name); });
 }
 
 DcpCheckpoint::DcpCheckpoint(std::shared_ptr<Storage> storage, std::string path, OpenOptions options)
@@ -90,18 +95,28 @@ std::string DcpCheckpoint::read_checked(const std::string& name) {
   return bytes;
 }
 
+void DcpCheckpoint::read_rank_metadata() {
+  std::vector<RankMetadata> ranks;
+  for (const auto& [rank, name] : rank_metadata(*storage_, path_)) {
+    const std::string bytes = read_checked(name);
+    ranks.push_back({rank, format::decode_metadata(std::as_bytes(std::span(bytes)), storage_->join(path_, name))});
+  }
+  MergedMetadata merged = merge_metadata(std::move(ranks), options_.rank, options_.operation);
+  metadata_ = std::move(merged.metadata);
+  std::set<std::string> names;
+  for (OtherEntry& other : merged.others) {
+    names.insert(other.entry.name);
+    if (!options_.every_rank) continue;
+    other.entry.name += fmt::format(" (rank {})", other.rank);
+    metadata_.entries.push_back(std::move(other.entry));
+  }
+  of_each_rank_.assign(names.begin(), names.end());
+}
+
 void DcpCheckpoint::read_metadata() {
   const std::string file = storage_->join(path_, kMetadata);
   if (!storage_->exists(file)) {
-    for (const std::string& name : rank_metadata(*storage_, path_)) {
-      const std::string bytes = read_checked(name);
-      auto metadata = format::decode_metadata(std::as_bytes(std::span(bytes)), storage_->join(path_, name));
-      if (metadata_.entries.empty()) {
-        metadata_ = std::move(metadata);
-      } else {
-        merge_metadata(metadata_, metadata, options_.operation);
-      }
-    }
+    read_rank_metadata();
     manifest_.reset();
     return;
   }
@@ -135,9 +150,9 @@ void DcpCheckpoint::read_metadata() {
   metadata_ = format::decode_metadata(std::as_bytes(std::span(bytes)), file);
 }
 
-std::shared_ptr<const StoredFile> DcpCheckpoint::base_file(const format::BlockPlace& place) {
+BlockFile::OpenedFile DcpCheckpoint::base_file(const format::BlockPlace& place) {
   auto& file = base_files_[{place.base, place.file}];
-  if (file) return file;
+  if (file.second) return file;
   const std::string folder =
       place.base == 0 ? path_ : base_path(path_, manifest_->bases.at(static_cast<size_t>(place.base) - 1));
   const std::string name = storage_->join(folder, manifest_->stored_files.at(static_cast<size_t>(place.file)));
@@ -149,14 +164,18 @@ std::shared_ptr<const StoredFile> DcpCheckpoint::base_file(const format::BlockPl
             .fact("file", name)
             .help("bring the base back; checkpoints saved without a base need no other"));
   }
-  return file = storage_->open(name);
+  return file = {name, storage_->open(name)};
+}
+
+std::string DcpCheckpoint::path_of_file(int32_t number) const {
+  return storage_->join(path_, metadata_.files.at(static_cast<size_t>(number)));
 }
 
 BlockFile& DcpCheckpoint::file(int32_t number) {
   auto& file = files_.at(static_cast<size_t>(number));
   if (file) return *file;
   const std::string& name = metadata_.files[static_cast<size_t>(number)];
-  const std::string path = storage_->join(path_, name);
+  const std::string path = path_of_file(number);
   const format::ManifestFile* digests = manifest_ ? manifest_->find(name) : nullptr;
   if (digests != nullptr && !digests->places.empty()) {
     file = std::make_unique<BlockFile>(
@@ -192,10 +211,11 @@ BlockFile& DcpCheckpoint::decoded(const format::Place& place, const std::string&
   stored.read({&run, 1}, reader);
   const auto& transforms = metadata_.transforms.at(static_cast<size_t>(place.transforms));
   decoded_at_ = {-1, 0};
+  std::string item = parse_item(
+      place, reader, [&] { return format::decode(transforms, std::as_bytes(std::span(bytes)), kMostDecoded); });
   decoded_ = std::make_shared<BlockFile>(
-      fmt::format("{}, the item at byte {}", stored.path(), place.offset),
-      std::make_shared<MemoryFile>(format::decode(transforms, std::as_bytes(std::span(bytes)), kMostDecoded)), nullptr,
-      options_);
+      fmt::format("{}, decompressed from bytes {} to {}", stored.path(), place.offset, place.offset + place.length),
+      std::make_shared<MemoryFile>(std::move(item)), nullptr, options_);
   decoded_at_ = {place.file, place.offset};
   return *decoded_;
 }
@@ -208,10 +228,7 @@ StoredElements DcpCheckpoint::locate_in_archive(BlockFile& file, int64_t offset,
   const format::Record* record = ref == nullptr ? nullptr : saved.archive.find("data/" + ref->storage);
   if (record == nullptr) {
     throw std::invalid_argument(ErrorText(options_.operation, "an item of a tensor holds no tensor")
-                                    .fact("file", file.path())
-                                    .fact("item", format::to_string(saved.value))
-                                    .fact("reading", reader)
-                                    .help("another checkpoint: this one is damaged"));
+                                    .fact("item", format::to_string(saved.value)));
   }
   StoredElements elements{
       &file, offset + record->offset + ref->offset * size_of(ref->dtype), ref->dtype, ref->sizes, ref->strides, {}};
@@ -256,12 +273,6 @@ bool DcpCheckpoint::has_head(const ExpectedElements& expected, const format::Pla
 StoredElements DcpCheckpoint::locate(const format::TensorEntry& entry, size_t chunk, const std::string& reader) {
   const format::Place& place = entry.places[chunk];
   const auto sizes = entry.sizes(chunk);
-  if (place.transforms >= 0) {
-    BlockFile& item = decoded(place, reader);
-    StoredElements elements = locate_in_archive(item, 0, item.size(), reader);
-    elements.decoded = decoded_;
-    return elements;
-  }
   BlockFile& stored = file(place.file);
   if (auto found = usual(entry, chunk); found && has_head(*found, place, reader)) {
     StoredElements& elements = found->elements;
@@ -271,10 +282,18 @@ StoredElements DcpCheckpoint::locate(const format::TensorEntry& entry, size_t ch
     }
     return std::move(elements);
   }
-  StoredElements elements = locate_in_archive(stored, place.offset, place.length, reader);
+  StoredElements elements;
+  if (place.transforms >= 0) {
+    BlockFile& item = decoded(place, reader);
+    elements = parse_item(place, reader, [&] { return locate_in_archive(item, 0, item.size(), reader); });
+    elements.decoded = decoded_;
+  } else {
+    elements = parse_item(place, reader, [&] { return locate_in_archive(stored, place.offset, place.length, reader); });
+  }
   if (!std::equal(sizes.begin(), sizes.end(), elements.sizes.begin(), elements.sizes.end())) {
     throw std::invalid_argument(ErrorText(options_.operation, "an item has another size than the metadata say")
                                     .fact("file", stored.path())
+                                    .fact("bytes", fmt::format("{} to {}", place.offset, place.offset + place.length))
                                     .fact("item", to_string(elements.sizes))
                                     .fact("metadata", to_string(Dims(sizes.begin(), sizes.end())))
                                     .fact("reading", reader)

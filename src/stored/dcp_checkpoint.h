@@ -34,10 +34,13 @@ class DcpCheckpoint final : public StoredCheckpoint {
   BlockFile& file(int32_t number);
 
  private:
+  std::string path_of_file(int32_t number) const override;
+  const OpenOptions& options() const override { return options_; }
   void take_manifest(const std::string& name);
   void read_metadata();
+  void read_rank_metadata();
   std::string read_checked(const std::string& name);
-  std::shared_ptr<const StoredFile> base_file(const format::BlockPlace& place);
+  BlockFile::OpenedFile base_file(const format::BlockPlace& place);
   /// An item that was compressed, in memory.
   BlockFile& decoded(const format::Place& place, const std::string& reader);
   /// Where the elements are in an item that torch.save writes of a tensor in row-major order, as most are; nothing
@@ -51,7 +54,7 @@ class DcpCheckpoint final : public StoredCheckpoint {
   OpenOptions options_;
   std::optional<format::Manifest> manifest_;
   std::vector<std::unique_ptr<BlockFile>> files_;  // by number, opened when they are needed
-  std::map<std::pair<int32_t, int32_t>, std::shared_ptr<const StoredFile>> base_files_;
+  std::map<std::pair<int32_t, int32_t>, BlockFile::OpenedFile> base_files_;
   std::shared_ptr<BlockFile> decoded_;  // the last one that was asked for, and where it is
   std::pair<int32_t, int64_t> decoded_at_ = {-1, 0};
   struct Head {

@@ -79,6 +79,7 @@ CheckpointInfo inspect_checkpoint(const std::string& path, const InspectOptions&
       stored::open_known(storage, path, {.verify = true, .operation = options.operation, .no_verify = "sherd verify"});
   const format::Metadata& metadata = checkpoint->metadata();
   CheckpointInfo info{.path = path, .format = checkpoint->format(), .id = metadata.save_id};
+  info.of_each_rank = checkpoint->of_each_rank();
   for (const format::MetadataEntry& entry : metadata.entries) {
     if (const auto* tensor = std::get_if<format::TensorEntry>(&entry.content)) {
       info.tensors.push_back(info_of(entry.name, *tensor));

@@ -57,6 +57,20 @@ std::unique_ptr<StoredCheckpoint> open_file(const std::shared_ptr<Storage>& stor
 
 }  // namespace
 
+void StoredCheckpoint::throw_damaged_item(const format::Place& place, const std::string& reader,
+                                          const std::invalid_argument& why) const {
+  const std::string_view text = why.what();
+  const std::string_view first = text.substr(0, text.find('\n'));
+  const size_t colon = first.find(": ");
+  ErrorText error(options().operation, fmt::format("an item of the checkpoint is damaged: {}",
+                                                   colon == std::string_view::npos ? first : first.substr(colon + 2)));
+  error.fact("file", path_of_file(place.file));
+  // Objects of some formats have no bytes of their own.
+  if (place.length > 0) error.fact("bytes", fmt::format("{} to {}", place.offset, place.offset + place.length));
+  throw std::invalid_argument(
+      error.fact("reading", reader).fact("because", text).help("another checkpoint: this one is damaged"));
+}
+
 std::unique_ptr<StoredCheckpoint> open_checkpoint(const std::shared_ptr<Storage>& storage, const std::string& path,
                                                   const OpenOptions& options) {
   const std::vector<std::string> names = storage->list(path);

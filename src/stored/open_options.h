@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <string>
 
 namespace sherd::stored {
@@ -9,6 +10,10 @@ struct OpenOptions {
   bool verify = true;
   /// What cannot be read beside the metadata, such as a damaged manifest, is as if it were not there.
   bool tolerant = false;
+  /// Who reads: where ranks did not talk while saving, each has objects and whole tensors of its own.
+  int64_t rank = 0;
+  /// Then also those of the other ranks, as "name (rank 3)".
+  bool every_rank = false;
   /// How many threads read what is wanted at once.
   int threads = 1;
   std::string operation = "load";

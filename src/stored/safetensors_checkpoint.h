@@ -36,6 +36,10 @@ class SafetensorsCheckpoint final : public StoredCheckpoint {
   const std::vector<std::pair<std::string, std::string>>& texts() const { return texts_; }
 
  private:
+  std::string path_of_file(int32_t number) const override {
+    return path_of(metadata_.files.at(static_cast<size_t>(number)));
+  }
+  const OpenOptions& options() const override { return options_; }
   std::vector<std::string> files_of_folder();
   std::vector<std::string> files_of_index(const std::string& index);
   void take_manifest();

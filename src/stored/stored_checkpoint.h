@@ -3,7 +3,9 @@
 
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "format/dcp.h"
@@ -33,6 +35,9 @@ class StoredCheckpoint {
   /// Formats other than PyTorch's distributed one are told in its words, too: entries, chunks, files, and where items
   /// lie.
   const format::Metadata& metadata() const { return metadata_; }
+  /// Names under which ranks that did not talk while saving have something of their own each; the metadata have that of
+  /// OpenOptions::rank, or of the first that has the name.
+  const std::vector<std::string>& of_each_rank() const { return of_each_rank_; }
   /// Throws std::runtime_error where a file that this item needs is missing or too short. Reads no data.
   virtual void check_file(const format::Place& place, const std::string& reader) = 0;
   /// Where the elements of a chunk are; good as long as this. It may have to read for that.
@@ -45,6 +50,16 @@ class StoredCheckpoint {
   /// An object that is no tensor: what torch.save writes of it.
   virtual std::string object(const format::Place& place, const std::string& reader) = 0;
   virtual int64_t bytes_read() const = 0;
+  /// Calls `parse`, which makes something of an item's bytes. What it refuses (std::invalid_argument) is thrown with
+  /// the file, the item's bytes and the reader.
+  template <class Parse>
+  decltype(auto) parse_item(const format::Place& place, const std::string& reader, Parse&& parse) const {
+    try {
+      return std::forward<Parse>(parse)();
+    } catch (const std::invalid_argument& error) {
+      throw_damaged_item(place, reader, error);
+    }
+  }
   /// Whether everything that is read is compared with digests.
   virtual bool has_digests() const { return false; }
   /// What the bytes of files are compared with; null where nothing is there for that.
@@ -53,7 +68,16 @@ class StoredCheckpoint {
   virtual BlockFile* blocks(int32_t /*number*/) { return nullptr; }
 
  protected:
+  /// The path of a file of the metadata, and the words of errors.
+  virtual std::string path_of_file(int32_t number) const = 0;
+  virtual const OpenOptions& options() const = 0;
+
   format::Metadata metadata_;
+  std::vector<std::string> of_each_rank_;
+
+ private:
+  [[noreturn]] void throw_damaged_item(const format::Place& place, const std::string& reader,
+                                       const std::invalid_argument& why) const;
 };
 
 /// What is at `path` (docs/format.md). Throws std::runtime_error where there is none that is read, naming what was

@@ -98,7 +98,9 @@ std::string TorchCheckpoint::object(const format::Place& place, const std::strin
   format::for_each_tensor(value, [&](const format::TensorRef& tensor) {
     if (tensor.meta || records.contains(tensor.storage)) return;
     std::string& bytes = records[tensor.storage];
-    bytes = format::read_record(source, *saved_.archive.find("data/" + tensor.storage), file_->path());
+    bytes = parse_item(place, reader, [&] {
+      return format::read_record(source, *saved_.archive.find("data/" + tensor.storage), file_->path());
+    });
     bytes.resize(static_cast<size_t>(tensor.storage_bytes));
     storages.push_back({tensor.storage, std::as_bytes(std::span(bytes))});
   });

@@ -29,6 +29,8 @@ class TorchCheckpoint final : public StoredCheckpoint {
   const format::Value& value() const { return saved_.value; }
 
  private:
+  std::string path_of_file(int32_t /*number*/) const override { return file_->path(); }
+  const OpenOptions& options() const override { return options_; }
   const format::Record* record_at(int64_t offset) const;
   void add_tensor(std::string name, const format::TensorRef& tensor, const format::Record* record);
 

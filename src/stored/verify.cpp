@@ -74,7 +74,8 @@ class Verification {
     if (strict && strict->digests() != nullptr) manifest_ = *strict->digests();
     if (!strict) read_manifest();
     try {
-      structure_ = stored::open_known(storage_, path_, {.verify = false, .operation = options_.operation});
+      structure_ =
+          stored::open_known(storage_, path_, {.verify = false, .every_rank = true, .operation = options_.operation});
       result_.format = structure_->format();
     } catch (const DamagedCheckpoint&) {  // told already
     }

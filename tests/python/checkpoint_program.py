@@ -9,7 +9,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from test_checkpoint import numbers
+from test_checkpoint import emptied, numbers, own_values, same
 
 warnings.simplefilter("ignore")
 rank, ranks, store, path, collectives = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5] == "1"
@@ -21,6 +21,13 @@ state = {
     "plain": numbers((4,)),
     "step": 7,
 }
+if not collectives:
+    state.update(own_values(rank))
 dcp.save(state, checkpoint_id=path, use_collectives=collectives)
+dist.barrier()
+if not collectives:  # torch gives each rank its own
+    loaded = emptied(own_values(rank))
+    dcp.load(loaded, checkpoint_id=path)
+    assert same(loaded, own_values(rank)), loaded
 dist.barrier()
 dist.destroy_process_group()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 import numpy
 import torch
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint._extension import ZStandard
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict_from_keys
 
@@ -102,6 +104,18 @@ def everything() -> dict[str, Any]:
         "tuple": (1, (2.0, "three"), [4]),
         "tensors in a tuple": (numbers((2, 2)), 1),
         "step": torch.tensor(1000),
+    }
+
+
+def own_values(rank: int) -> dict[str, Any]:
+    """What each rank has under the same keys, of its own values and sizes; the last of its own keys."""
+    return {
+        "own": numbers((4,), salt=10 * rank),
+        "own size": numbers((rank + 1, 2), torch.int16, salt=rank),
+        "own dtype": numbers((3,), torch.float64 if rank == 1 else torch.float32, salt=rank),
+        "rank": rank,
+        "text": "x" * rank,
+        f"only {rank}": [rank, rank + 1],
     }
 
 
@@ -214,6 +228,47 @@ class CheckpointTest(unittest.TestCase):
                     return same(expected, full)
 
                 self.assertEqual(sherd.spawn(2, load), [True, True], f"{ranks} ranks, collectives {collectives}")
+
+    def test_each_rank_loads_what_it_saved_for_itself(self) -> None:
+        ranks = 3
+        self.run_torch(ranks, self.path, collectives=False)
+
+        def load(rank: int) -> bool:
+            state = emptied(own_values(rank))
+            result = sherd.load(state, self.path)
+            self.assertEqual(set(result.unexpected), {"a", "b", "plain", "step"} | {f"only {r}" for r in range(3) if r != rank})
+            whole = sherd.load_state_dict(self.path)
+            self.assertTrue(same(whole["a"], numbers((10, 6))))
+            return same(state, own_values(rank)) and all(same(value, whole[key]) for key, value in own_values(rank).items())
+
+        self.assertEqual(sherd.spawn(ranks, load), [True] * ranks)
+        # One rank of another program, and ranks that did not save: the first rank's.
+        first = own_values(0)
+        self.assertTrue(all(same(value, sherd.load_state_dict(self.path)[key]) for key, value in first.items()))
+
+        def load_more(rank: int) -> bool:
+            state = emptied(own_values(rank if rank < ranks else 0))
+            sherd.load(state, self.path)
+            return same(state, own_values(rank if rank < ranks else 0))
+
+        self.assertEqual(sherd.spawn(4, load_more), [True] * 4)
+
+        info = sherd.inspect_checkpoint(self.path)
+        self.assertEqual(info.of_each_rank, ["own", "own dtype", "own size", "plain", "rank", "step", "text"])
+        self.assertEqual(sherd.rewrite_checkpoint([self.path], self.path + ".pt").of_each_rank, info.of_each_rank)
+
+    def test_damage_in_what_a_rank_saved_for_itself(self) -> None:
+        self.run_torch(2, self.path, collectives=False)
+        self.assertEqual(sherd.verify_checkpoint(self.path).damage, [])
+        metadata = pickle.loads(Path(self.path, "__1.metadata").read_bytes())
+        place = next(info for index, info in metadata.storage_data.items() if index.fqn == "own")
+        file = Path(self.path, place.relative_path)
+        damaged = bytearray(file.read_bytes())
+        at = damaged.index(numbers((4,), salt=10).numpy().tobytes(), place.offset)
+        damaged[at] ^= 1
+        file.write_bytes(damaged)
+        (damage,) = sherd.verify_checkpoint(self.path).damage
+        self.assertEqual((damage.file, damage.names), (place.relative_path, ["own (rank 1)"]))
 
     def run_torch(self, ranks: int, path: str, collectives: bool) -> None:
         program = Path(__file__).with_name("checkpoint_program.py")
@@ -351,49 +406,154 @@ class CheckpointTest(unittest.TestCase):
             self.assertIn("rank 1: save: a key of a state is neither text nor an integer\n      key: (1, 2)", text)
         self.assertTrue(same(sherd.load_state_dict(self.path), {"a": 0, "w": torch.ones(3)}))
 
+    def assert_named(self, text: str, file: str, at: int, names: dict[str, tuple[int, int]]) -> None:
+        """That an error names the file, bytes that the damaged one is among, and a tensor or object that lies there."""
+        self.assertIn(f"file: {file}", text)
+        ranges = [(int(begin), int(end)) for begin, end in re.findall(r"\bbytes:? (\d+) to (\d+)", text)]
+        held = [bytes for bytes in ranges if bytes[0] <= at < bytes[1]]
+        self.assertTrue(held, f"byte {at} is in none of {ranges}\n{text}")
+        begin, end = max(held, key=lambda bytes: bytes[1] - bytes[0])
+        read = re.findall(r"reading: (?:tensor|object) (.*)", text)
+        self.assertTrue(read, text)
+        there = [name for name, (first, last) in names.items() if first < end and last > begin]
+        self.assertIn(read[0], there, f"bytes {begin} to {end}\n{text}")
+
+    def places(self, path: str) -> dict[str, dict[str, tuple[int, int]]]:
+        """Of every file: names, and the bytes of their items."""
+        metadata = pickle.loads(Path(path, ".metadata").read_bytes())
+        files: dict[str, dict[str, tuple[int, int]]] = {}
+        for index, info in metadata.storage_data.items():
+            files.setdefault(info.relative_path, {})[index.fqn] = (info.offset, info.offset + info.length)
+        return files
+
     def test_damage_that_a_crc_covers(self) -> None:
-        state = {"w": numbers((300, 300)), "o": {"text": "x" * 50}}
+        state = {"w": numbers((300, 300)), "long": numbers((600000,)), "o": {"text": "x" * 50}, "t": (1, numbers((9,)))}
         dcp.save(state, checkpoint_id=self.path, no_dist=True)
         file = os.path.join(self.path, "__0_0.distcp")
+        places = self.places(self.path)["__0_0.distcp"]
         spans = []
-        metadata = dcp.FileSystemReader(self.path).read_metadata()
-        for info in metadata.storage_data.values():
-            data = Path(file).read_bytes()[info.offset : info.offset + info.length]
+        original = Path(file).read_bytes()
+        for name, (begin, end) in places.items():
+            data = original[begin:end]
             item = os.path.join(self.folder, "item.zip")
             Path(item).write_bytes(data)
             with zipfile.ZipFile(item) as archive:
                 for record in archive.infolist():
-                    name = record.filename.split("/", 1)[1]
                     start = record.header_offset + 30 + len(record.filename)
                     extra = int.from_bytes(data[record.header_offset + 28 : record.header_offset + 30], "little")
-                    if name in ("data.pkl", "data/0"):
-                        spans.append((info.offset + start + extra, record.file_size))
-        original = Path(file).read_bytes()
+                    if record.filename.split("/", 1)[1] in ("data.pkl", "data/0", "byteorder"):
+                        spans.append((name, begin + start + extra, record.file_size))
+        self.assertEqual(len(spans), 11)
         rng = random.Random(1)
-        for start, size in spans:
+        for name, start, size in spans:
             for _ in range(20):
                 damaged = bytearray(original)
-                damaged[start + rng.randrange(size)] ^= 1 << rng.randrange(8)
-                Path(file).write_bytes(damaged)
-                with self.assertRaises((RuntimeError, ValueError)):
-                    sherd.load({"w": torch.zeros(300, 300), "o": {"text": ""}}, self.path)
-
-    def test_one_bit_anywhere(self) -> None:
-        state = {"w": numbers((64, 64)), "o": {"text": "x" * 50}, "n": [1, 2, 3]}
-        sherd.save(state, self.path)
-        rng = random.Random(2)
-        for name in sorted(os.listdir(self.path)):
-            file = os.path.join(self.path, name)
-            original = Path(file).read_bytes()
-            for _ in range(60):
-                damaged = bytearray(original)
-                damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+                at = start + rng.randrange(size)
+                damaged[at] ^= 1 << rng.randrange(8)
                 Path(file).write_bytes(damaged)
                 with self.assertRaises((RuntimeError, ValueError)) as caught:
-                    sherd.load(emptied(state), self.path)
-                self.assertIn(name, str(caught.exception))
-            Path(file).write_bytes(original)
+                    sherd.load({**emptied(state), "t": None}, self.path)
+                self.assert_named(str(caught.exception), file, at, {name: places[name]})
+
+    def test_damage_of_compressed_items_of_torch(self) -> None:
+        """Nothing covers their bytes but what zstd and the archives inside say."""
+        state = {"w": numbers((300, 300)), "o": {"text": "x" * 50}}
+        writer = dcp.FileSystemWriter(self.path, _extensions=[ZStandard()])
+        dcp.save(state, storage_writer=writer, no_dist=True)
         sherd.load(emptied(state), self.path)
+        file = os.path.join(self.path, "__0_0.distcp")
+        places = self.places(self.path)["__0_0.distcp"]
+        original = Path(file).read_bytes()
+        rng = random.Random(4)
+        found = 0
+        for _ in range(200):
+            damaged = bytearray(original)
+            at = rng.randrange(len(damaged))
+            damaged[at] ^= 1 << rng.randrange(8)
+            Path(file).write_bytes(damaged)
+            loaded = emptied(state)
+            try:
+                sherd.load(loaded, self.path)
+            except (RuntimeError, ValueError) as error:
+                found += 1
+                self.assertIn(f"file: {file}", str(error))
+                name = next(name for name, (begin, end) in places.items() if begin <= at < end)
+                self.assertRegex(str(error), f"reading: (tensor|object) {re.escape(name)}\n")
+                self.assertIn(f"{places[name][0]} to {places[name][1]}", str(error))
+            else:
+                self.assertTrue(same(loaded, state))  # a byte that says nothing, such as a flag
+        self.assertGreater(found, 150)
+
+    def test_one_bit_anywhere(self) -> None:
+        small = {"w": numbers((64, 64)), "o": {"text": "x" * 50}, "n": [1, 2, 3]}
+        large = {"a": numbers((700, 1000)), "b": numbers((3,)), "c": numbers((1500, 500), torch.int64), "o": {"text": "x" * 50}}
+        changed = {**large, "c": large["c"] + 1, "o": {"text": "y" * 50}}
+        sherd.save(large, self.path + "-base")
+        for state, options in (
+            (small, {}),
+            (large, {}),
+            (large, {"compress": True}),
+            (changed, {"base": self.path + "-base"}),
+        ):
+            sherd.save(state, self.path, **options)
+            items = self.places(self.path)["__0_0.distcp"]
+            rng = random.Random(2)
+            folders = [self.path, self.path + "-base"] if "base" in options else [self.path]
+            for file in sorted(file for folder in folders for file in Path(folder).iterdir()):
+                if file.parent.name.endswith("-base") and not file.name.endswith(".distcp"):
+                    continue  # what stands on it does not read these
+                original = file.read_bytes()
+                for _ in range(60):
+                    damaged = bytearray(original)
+                    at = rng.randrange(len(damaged))
+                    damaged[at] ^= 1 << rng.randrange(8)
+                    file.write_bytes(damaged)
+                    try:
+                        sherd.load(emptied(state), self.path)
+                    except (RuntimeError, ValueError) as error:
+                        text = str(error)
+                    else:
+                        # Blocks of the base that were replaced.
+                        self.assertTrue(file.parent.name.endswith("-base"), f"{file}, byte {at}")
+                        continue
+                    self.assertIn(str(file), text)
+                    if not file.name.endswith((".distcp", ".distcp.blocks")):
+                        continue
+                    where = re.search(r"they are: bytes (\d+) to (\d+) of .*__0_0.distcp\n", text)
+                    if where is None:
+                        self.assert_named(text, str(file), at, items)
+                        continue
+                    # A block that lies elsewhere than its bytes count.
+                    begin, end = re.search(r"bytes: (\d+) to (\d+)\n", text).groups()
+                    self.assertTrue(int(begin) <= at < int(end), text)
+                    self.assert_named(text, str(file), at - int(begin) + int(where[1]), items)
+                file.write_bytes(original)
+            sherd.load(emptied(state), self.path)
+            shutil.rmtree(self.path)
+
+    def test_one_bit_in_what_several_ranks_want(self) -> None:
+        state = {"a": numbers((700, 1000)), "b": numbers((1500, 500), torch.int64)}
+        sherd.save(state, self.path)
+        file = Path(self.path, "__0_0.distcp")
+        places = self.places(self.path)["__0_0.distcp"]
+        original = file.read_bytes()
+
+        def text(rank: int) -> str:
+            mesh = sherd.init_device_mesh("cpu", (2,))
+            whole = {key: sherd.distribute_tensor(torch.zeros_like(value), mesh, [sherd.Replicate()]) for key, value in state.items()}
+            with self.assertRaises(RuntimeError) as caught:
+                sherd.load(whole, self.path)
+            return str(caught.exception)
+
+        rng = random.Random(3)
+        for _ in range(6):
+            at = rng.randrange(len(original))
+            damaged = bytearray(original)
+            damaged[at] ^= 1
+            file.write_bytes(damaged)
+            first, second = sherd.spawn(2, text)
+            self.assertEqual(first, second)
+            self.assert_named(first.replace(", b\n", "\n"), str(file), at, places)
 
     def test_in_the_background(self) -> None:
         state = {"w": numbers((1000,)), "step": 3}
