@@ -17,11 +17,12 @@ namespace sherd::detail {
 inline constexpr uint64_t kNoTensor = 1;
 inline constexpr uint64_t kFalse = 2;
 inline constexpr uint64_t kTrue = 3;
-inline constexpr uint64_t kNothing = 4;
 inline constexpr uint64_t kInBoxes = 5;
 inline constexpr uint64_t kTensorList = uint64_t{1} << 60;
 inline constexpr uint64_t kIntList = uint64_t{1} << 61;
 inline constexpr uint64_t kPlainTensor = uint64_t{1} << 62;
+// For an argument that is left out, which may be a number, a dtype or a list: no number that a program would pass.
+inline constexpr uint64_t kNothing = 0xB5C0FBCFEC4D3B2FULL;
 
 // A dtype decides as a shape does: an index of booleans picks, one of integers names. Addresses leave their highest
 // bits free for it.
