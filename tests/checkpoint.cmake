@@ -5,6 +5,7 @@ sherd_test(state_dict_test LABEL unit LINK sherd
 sherd_test(shared_blocks_test LABEL unit LINK sherd SOURCES unit/checkpoint/shared_blocks_test.cpp)
 sherd_test(unusual_items_test LABEL unit LINK sherd SOURCES unit/checkpoint/unusual_items_test.cpp)
 sherd_test(checkpoint_test LABEL property LINK sherd SOURCES property/checkpoint_test.cpp)
+sherd_test(checkpoint_manager_test LABEL property LINK sherd SOURCES property/checkpoint_manager_test.cpp)
 sherd_test(golden_formats_test LABEL unit LINK sherd SOURCES unit/checkpoint/golden_formats_test.cpp)
 sherd_test(checkpoint_formats_test LABEL property LINK sherd SOURCES property/checkpoint_formats_test.cpp)
 sherd_test(model_state_test LABEL unit LINK sherd

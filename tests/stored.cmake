@@ -2,6 +2,7 @@
 
 sherd_test(stored_unit LABEL unit LINK core SOURCES
   unit/stored/open_checkpoint_test.cpp
+  unit/stored/retention_test.cpp
   unit/stored/safetensors_checkpoint_test.cpp
   unit/stored/torch_checkpoint_test.cpp)
 

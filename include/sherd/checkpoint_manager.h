@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,11 +24,13 @@ class Optimizer;
 namespace sherd {
 
 struct CheckpointManagerOptions {
-  /// The newest so many stay; 0: all.
+  /// The newest so many stay; 0: all. What was saved last is the newest, whatever its step. Damaged ones that
+  /// load_latest met do not count, and stay until they are older than all of these.
   int64_t keep_last = 0;
   /// And those whose step is a multiple of this; 0: no others.
   int64_t keep_every = 0;
-  /// Each save on the one before it: blocks that did not change are not written again.
+  /// Each save on the one before it that is not damaged: blocks that did not change are not written again. Those whose
+  /// blocks a kept one uses stay.
   bool incremental = false;
   std::optional<Group> group = {};
   std::shared_ptr<Storage> storage = {};
@@ -48,9 +51,12 @@ class CheckpointManager {
   std::vector<int64_t> steps() const;
   std::string path_of(int64_t step) const;
 
-  /// Fills the state from the newest checkpoint that is not damaged, and returns its step; nothing where there is none.
-  /// Those that are skipped are named in warnings(), with what is wrong. A state that does not fit is an error.
+  /// Fills the state from the newest checkpoint that is not damaged, and returns its step; nothing where there are none
+  /// at all. Those that are skipped are named in warnings(), with what is wrong. Throws c10::Error where all are
+  /// damaged, and then the state may be filled in part; where a storage fails, which does not make a checkpoint a
+  /// damaged one; and for a state that does not fit.
   std::optional<int64_t> load_latest(StateDict& state, const LoadOptions& options = {});
+  /// What was skipped; and what was not removed after a save, because a storage failed and nobody knows what is used.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
   // The same for a module and its optimizer: {"model": ..., "optimizer": ..., "step": ...}.
@@ -75,6 +81,7 @@ class CheckpointManager {
   }
 
  private:
+  void saved(int64_t step);
   void remove_old();
   std::string base_for(int64_t step) const;
 
@@ -84,6 +91,8 @@ class CheckpointManager {
   Group group_;
   SaveFuture last_;
   std::optional<int64_t> last_step_;
+  std::vector<int64_t> saved_;  // the last one last
+  std::set<int64_t> damaged_;   // as load_latest found them
   std::vector<std::string> warnings_;
 };
 

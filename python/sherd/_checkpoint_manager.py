@@ -15,8 +15,8 @@ from ._world import init
 
 class CheckpointManager:
     """Checkpoints of a run are the folders `step-<number>` of one folder. After a save the newest `keep_last` stay (0: all), those
-    whose step is a multiple of `keep_every`, and what they stand on: with `incremental`, each is saved on the one before it.
-    All ranks make one and call it alike.
+    whose step is a multiple of `keep_every`, and those whose blocks they use: with `incremental`, each is saved on the one before
+    it. What was saved last is the newest, whatever its step; damaged ones do not count. All ranks make one and call it alike.
 
     `save`, `save_async` and `resume` take a module and its optimizer, whose states are `{"model": ..., "optimizer": ..., "step": ...}` as
     C++ programs save them, too. For more, give a state to `save` and to `load_latest`.
@@ -82,8 +82,9 @@ class CheckpointManager:
         verify: bool = True,
         progress: Callable[[int, int], None] | None = None,
     ) -> int | None:
-        """Fills the state from the newest checkpoint that is not damaged, and returns its step; None where there is none. Those
-        that are skipped are named in `warnings`. A state that does not fit is an error.
+        """Fills the state from the newest checkpoint that is not damaged, and returns its step; None where there are none at all.
+        Those that are skipped are named in `warnings`. Raises RuntimeError where all are damaged (the state may be filled in part
+        then) and where the storage fails, and ValueError for a state that does not fit.
         """
         states = _states_of(state_dict)
         step, loaded = self._manager.load_latest(states, strict, verify, progress, _pickled, _unpickled)
@@ -93,7 +94,7 @@ class CheckpointManager:
 
     def resume(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int | None:
         """Fills the module and its optimizer from the newest checkpoint that is not damaged, and returns its step; None where
-        there is none.
+        there are none at all. Raises as `load_latest`.
         """
         from torch.distributed.checkpoint.state_dict import set_optimizer_state_dict  # which takes a second to import
 
@@ -105,7 +106,7 @@ class CheckpointManager:
 
     @property
     def warnings(self) -> list[str]:
-        """The checkpoints that were skipped, and why."""
+        """The checkpoints that were skipped, and why; and what was not removed because the storage failed."""
         return self._manager.warnings()
 
 

@@ -21,7 +21,9 @@
 #include "comm/errors.h"
 #include "sharded/bytes.h"
 #include "sherd/checkpoint.h"
+#include "sherd/damage.h"
 #include "sherd/world.h"
+#include "stored/as_damage.h"
 #include "stored/copy_elements.h"
 #include "stored/stored_checkpoint.h"
 #include "tensor/boxes_meta.h"
@@ -114,14 +116,20 @@ class Faults {
 
 class Loader {
  public:
-  Loader(const LoadOptions& options, std::string path)
-      : options_(options), path_(std::move(path)), storage_(options.storage ? options.storage : disk_storage()) {
+  /// `rank` of those that load together.
+  Loader(const LoadOptions& options, std::string path, int64_t rank)
+      : options_(options),
+        path_(std::move(path)),
+        rank_(rank),
+        storage_(options.storage ? options.storage : disk_storage()) {
     while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
   }
 
   void open() {
-    checkpoint_ =
-        stored::open_checkpoint(storage_, path_, {.verify = options_.verify, .threads = at::get_num_threads()});
+    checkpoint_ = stored::as_damage([&] {
+      return stored::open_checkpoint(storage_, path_,
+                                     {.verify = options_.verify, .rank = rank_, .threads = at::get_num_threads()});
+    });
     for (const format::MetadataEntry& entry : checkpoint_->metadata().entries) entries_[entry.name] = &entry;
   }
   const format::Metadata& metadata() const { return checkpoint_->metadata(); }
@@ -132,7 +140,11 @@ class Loader {
   void share_blocks(const std::vector<std::string>& offers, size_t rank) {
     detail::SharedBlocks::Source source{
         [this](int32_t file, int64_t block, std::span<std::byte> into) {
-          checkpoint_->blocks(file)->read_block(block, into, "what several ranks want");
+          try {
+            checkpoint_->blocks(file)->read_block(block, into, "what several ranks want");
+          } catch (const std::runtime_error&) {  // once more, with the names of what lies there
+            checkpoint_->blocks(file)->read_block(block, into, names_in(file, block));
+          }
         },
         [this](int32_t file, int64_t block) { checkpoint_->blocks(file)->expect_block(block); }};
     for (const int32_t file : shared_.join(offers, rank, at::get_num_threads(), std::move(source))) {
@@ -166,24 +178,7 @@ class Loader {
     }
     faults.raise(path_, "tensors of the checkpoint's sizes; sherd::load_state_dict(path) shows what is there");
     if (options_.strict) raise_missing();
-    for (const Reading& reading : readings_) {
-      checkpoint_->check_file(place_of(reading), reading.entry->name);
-    }
-    for (const Object& object : objects_) checkpoint_->check_file(object.place, leaves_[object.leaf].name);
-    // As they lie in the files.
-    std::stable_sort(readings_.begin(), readings_.end(), [](const Reading& a, const Reading& b) {
-      const format::Place& x = place_of(a);
-      const format::Place& y = place_of(b);
-      return std::pair(x.file, x.offset) < std::pair(y.file, y.offset);
-    });
-    for (Reading& reading : readings_) {
-      reading.expected = checkpoint_->expected(std::get<format::TensorEntry>(reading.entry->content), reading.chunk);
-      // Heads that are read alone lie far apart: a disk is asked for all of them before the first has come.
-      if (reading.expected && !has_head_beside(reading)) {
-        reading.expected->elements.file->expect(reading.expected->head_offset,
-                                                static_cast<int64_t>(reading.expected->head->size()));
-      }
-    }
+    stored::as_damage([&] { find_readings(); });
   }
 
   void read() {
@@ -197,15 +192,14 @@ class Loader {
       while (count < rest.size() && bytes < kReadAtOnce && place_of(rest[count]).file == place_of(rest[0]).file) {
         bytes += rest[count++].bytes();
       }
-      read_some(rest.first(count));
+      stored::as_damage([&] { read_some(rest.first(count)); });
       rest = rest.subspan(count);
       done += bytes;
       if (options_.progress) options_.progress({done, total});
     }
     for (const Object& object : objects_) {
       const std::string reader = fmt::format("object {}", leaves_[object.leaf].name);
-      leaves_[object.leaf].value =
-          detail::object_from(checkpoint_->object(object.place, reader), path_ + ", " + reader);
+      leaves_[object.leaf].value = read_object(object.place, reader);
     }
     result_.bytes = checkpoint_->bytes_read();
   }
@@ -232,11 +226,41 @@ class Loader {
     format::Place place;
   };
 
+  // Where they lie, in the order in which they are read.
+  void find_readings() {
+    for (const Reading& reading : readings_) {
+      checkpoint_->check_file(place_of(reading), reading.entry->name);
+    }
+    for (const Object& object : objects_) checkpoint_->check_file(object.place, leaves_[object.leaf].name);
+    std::stable_sort(readings_.begin(), readings_.end(), [](const Reading& a, const Reading& b) {
+      const format::Place& x = place_of(a);
+      const format::Place& y = place_of(b);
+      return std::pair(x.file, x.offset) < std::pair(y.file, y.offset);
+    });
+    for (Reading& reading : readings_) {
+      reading.expected = checkpoint_->expected(std::get<format::TensorEntry>(reading.entry->content), reading.chunk);
+      // Heads that are read alone lie far apart: a disk is asked for all of them before the first has come.
+      if (reading.expected && !has_head_beside(reading)) {
+        reading.expected->elements.file->expect(reading.expected->head_offset,
+                                                static_cast<int64_t>(reading.expected->head->size()));
+      }
+    }
+  }
+
   // Whether the block with the head of the item is read for its elements anyway.
   static bool has_head_beside(const Reading& reading) {
     const stored::ExpectedElements& expected = *reading.expected;
     return detail::goes_straight(expected.elements, reading.into) &&
            block_of(extent_of(expected.elements, reading.part).begin) == block_of(expected.head_offset);
+  }
+
+  StateValue read_object(const format::Place& place, const std::string& reader) {
+    return stored::as_damage([&] {
+      std::string archive = checkpoint_->object(place, reader);
+      const int64_t origin = place.transforms < 0 ? place.offset : 0;
+      return checkpoint_->parse_item(place, reader,
+                                     [&] { return detail::object_from(std::move(archive), reader, origin); });
+    });
   }
 
   // Readings of one file, as they lie there.
@@ -295,6 +319,20 @@ class Loader {
     read_wanted();
   }
 
+  // "tensor a, b": what lies in a block of a file.
+  std::string names_in(int32_t file, int64_t block) const {
+    std::vector<std::string> names;
+    for (const format::MetadataEntry& entry : metadata().entries) {
+      const auto* tensor = std::get_if<format::TensorEntry>(&entry.content);
+      const auto is_there = [&](const format::Place& place) {
+        return place.file == file && block_of(place.offset) <= block &&
+               block <= block_of(place.offset + place.length - 1);
+      };
+      if (tensor != nullptr && std::ranges::any_of(tensor->places, is_there)) names.push_back(entry.name);
+    }
+    return "tensor " + some(names);
+  }
+
   size_t place_of(const FlatLeaf& leaf) const { return static_cast<size_t>(&leaf - leaves_.data()); }
   static const format::Place& place_of(const Reading& reading) {
     return std::get<format::TensorEntry>(reading.entry->content).places[reading.chunk];
@@ -335,8 +373,8 @@ class Loader {
       auto [whole, is_new] = wholes_.try_emplace(found->second);
       if (is_new) {
         const std::string reader = fmt::format("object {}", found->first);
-        checkpoint_->check_file(bytes->place, reader);
-        whole->second["whole"] = detail::object_from(checkpoint_->object(bytes->place, reader), path_ + ", " + reader);
+        stored::as_damage([&] { checkpoint_->check_file(bytes->place, reader); });
+        whole->second["whole"] = read_object(bytes->place, reader);
       }
       StatePath rest(middle, leaf.path.end());
       rest.insert(rest.begin(), "whole");
@@ -444,6 +482,7 @@ class Loader {
 
   const LoadOptions& options_;
   std::string path_;
+  int64_t rank_;
   std::shared_ptr<Storage> storage_;
   std::unique_ptr<StoredCheckpoint> checkpoint_;
   detail::SharedBlocks shared_;  // after the checkpoint, whose files it reads
@@ -483,32 +522,40 @@ bool is_wanted(const std::string& name, const std::vector<std::string>& names) {
 std::optional<LoadResult> detail::load_unless_damaged(StateDict& state, const std::string& path,
                                                       const LoadOptions& options, std::string& damage) {
   const Group group = options.group ? *options.group : current_world().group();
-  Loader loader(options, path);
-  // What the files lack is a rank's answer; what the state lacks is an error. All ranks see all answers.
+  Loader loader(options, path, group.rank());
+  // What the files lack is a rank's answer; what the state lacks is an error, and so is a storage that fails. All ranks
+  // see all answers.
   std::vector<std::string> told;
   const auto is_intact = [&](const std::function<std::string()>& step) {
     std::vector<std::string> faults;
+    bool failed = false;  // a rank, for another reason than damage
     told.clear();
     const auto answers = tell_all(kOperation, group, [&] {
       ByteWriter answer;
-      try {
-        const std::string word = step();
-        answer.put_text({});
+      const auto tell = [&](bool fails, const std::string& fault, const std::string& word) {
+        answer.put(fails);
+        answer.put_text(fault);
         answer.put_text(word);
+      };
+      try {
+        tell(false, {}, step());
       } catch (const c10::Error&) {
         throw;
+      } catch (const DamagedCheckpoint& error) {
+        tell(false, error.what(), {});
       } catch (const std::exception& error) {
-        answer.put_text(error.what());
-        answer.put_text({});
+        tell(true, error.what(), {});
       }
       return answer.take();
     });
     for (const std::string& answer : answers) {
       ByteReader in(kOperation, answer);
+      failed = in.get<bool>() || failed;
       faults.push_back(in.get_text());
       told.push_back(in.get_text());
     }
     damage = told_by(group, faults);
+    if (failed) throw c10::Error(damage, nullptr);
     return damage.empty();
   };
   if (!is_intact([&] {
@@ -539,7 +586,8 @@ LoadResult load(StateDict& state, const std::string& path, const LoadOptions& op
 }
 
 StateDict load_state_dict(const std::string& path, const std::vector<std::string>& names, const LoadOptions& options) {
-  Loader loader(options, path);
+  const auto world = find_world();
+  Loader loader(options, path, options.group ? options.group->rank() : world ? world->rank() : 0);
   StateDict state;
   const auto read = [&] {
     loader.open();

@@ -1,16 +1,19 @@
 #include <fmt/format.h>
 
+#include <stdexcept>
+
 #include "checkpoint/load.h"
 #include "checkpoint/tell_all.h"
 #include "comm/errors.h"
 #include "sherd/checkpoint_manager.h"
 #include "sherd/model_state.h"
 #include "sherd/world.h"
-#include "stored/base_blocks.h"
 #include "stored/retention.h"
 
 namespace sherd {
 namespace {
+
+constexpr std::ptrdiff_t kMostShown = 10;
 
 StateDict state_of(int64_t step, const torch::nn::Module& module, torch::optim::Optimizer& optimizer) {
   return {{"model", get_model_state_dict(module)},
@@ -38,15 +41,15 @@ std::string CheckpointManager::path_of(int64_t step) const { return storage_->jo
 
 std::vector<int64_t> CheckpointManager::steps() const { return stored::steps_in(*storage_, folder_); }
 
-// The same on all ranks: the first one looks, since others may see a folder change while it removes.
+// The same on all ranks: the first one looks, since others may see a folder change while it removes. A damaged one may
+// have other bytes than its digests say, and what stands on it would be damaged, too.
 std::string CheckpointManager::base_for(int64_t step) const {
   if (!options_.incremental) return {};
   const auto answers = detail::tell_all("CheckpointManager", group_, [&]() -> std::string {
     if (group_.rank() != 0) return {};
     const auto there = steps();
     for (auto at = there.rbegin(); at != there.rend(); ++at) {
-      const std::string path = path_of(*at);
-      if (*at < step && storage_->exists(storage_->join(path, stored::manifest_of(*storage_, path)))) return path;
+      if (*at < step && !damaged_.contains(*at) && stored::has_manifest(*storage_, path_of(*at))) return path_of(*at);
     }
     return {};
   });
@@ -57,7 +60,7 @@ SaveResult CheckpointManager::save(int64_t step, const StateDict& state) {
   wait();
   const SaveResult result =
       sherd::save(state, path_of(step), {.group = group_, .storage = storage_, .base = base_for(step)});
-  remove_old();
+  saved(step);
   return result;
 }
 
@@ -70,19 +73,35 @@ SaveFuture CheckpointManager::save_async(int64_t step, const StateDict& state) {
 
 void CheckpointManager::wait() {
   if (!last_step_) return;
+  const int64_t step = *last_step_;
   last_step_.reset();
   last_.wait();
+  saved(step);
+}
+
+void CheckpointManager::saved(int64_t step) {
+  damaged_.erase(step);
+  std::erase(saved_, step);
+  saved_.push_back(step);
   remove_old();
 }
 
 void CheckpointManager::remove_old() {
-  detail::tell_all("CheckpointManager", group_, [&]() -> std::string {
-    if (group_.rank() != 0 || options_.keep_last == 0) return {};
-    for (const int64_t step : stored::steps_to_remove(*storage_, folder_, {options_.keep_last, options_.keep_every})) {
-      stored::remove_checkpoint(*storage_, path_of(step));
+  if (options_.keep_last == 0) return;
+  const auto answers = detail::tell_all("CheckpointManager", group_, [&]() -> std::string {
+    if (group_.rank() != 0) return {};
+    std::vector<int64_t> steps;
+    try {
+      steps = stored::steps_to_remove(
+          *storage_, folder_,
+          {.keep_last = options_.keep_last, .keep_every = options_.keep_every, .saved = saved_, .damaged = damaged_});
+    } catch (const std::runtime_error& error) {
+      return fmt::format("nothing is removed from {}: {}", folder_, error.what());
     }
+    for (const int64_t step : steps) stored::remove_checkpoint(*storage_, path_of(step));
     return {};
   });
+  if (!answers.front().empty()) warnings_.push_back(answers.front());
 }
 
 std::optional<int64_t> CheckpointManager::load_latest(StateDict& state, const LoadOptions& options) {
@@ -103,12 +122,27 @@ std::optional<int64_t> CheckpointManager::load_latest(StateDict& state, const Lo
   LoadOptions with = options;
   with.group = group_;
   with.storage = storage_;
+  if (there.empty()) return std::nullopt;
+  ErrorText none("CheckpointManager", "none of the checkpoints in the folder can be loaded");
+  none.fact("folder", folder_);
   for (auto step = there.rbegin(); step != there.rend(); ++step) {
     std::string damage;
-    if (detail::load_unless_damaged(state, path_of(*step), with, damage)) return *step;
+    if (detail::load_unless_damaged(state, path_of(*step), with, damage)) {
+      damaged_.erase(*step);
+      return *step;
+    }
+    damaged_.insert(*step);
     warnings_.push_back(fmt::format("{} is skipped: {}", path_of(*step), damage));
+    if (step - there.rbegin() < kMostShown) none.fact(stored::step_name(*step), damage);
   }
-  return std::nullopt;
+  const auto rest = static_cast<std::ptrdiff_t>(there.size()) - kMostShown;
+  if (rest > 0) none.fact("and", fmt::format("{} more", rest));
+  // Whoever went on as if there were none would train on what is left in the state of several.
+  throw c10::Error(none.fact("state", "may be filled in part")
+                       .help(fmt::format("`sherd verify {}` lists what is damaged, `sherd repair` keeps the rest; "
+                                         "another folder starts anew",
+                                         path_of(there.back()))),
+                   nullptr);
 }
 
 SaveResult CheckpointManager::save(int64_t step, const torch::nn::Module& module, torch::optim::Optimizer& optimizer) {

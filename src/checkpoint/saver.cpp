@@ -237,6 +237,7 @@ void Saver::commit_distcp(const std::vector<SaveReport>& reports) {
       manifest.files.push_back(std::move(file));
     }
   }
+  stored::drop_unused(manifest);
   format::Metadata metadata = distcp_metadata(*state_, names, reports, options_.compress);
   metadata.checkpoint_id = target_;
   metadata.save_id = id_;

@@ -1,9 +1,7 @@
 #include "stored/base_blocks.h"
 
-#include <limits.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 
 #include "format/dcp.h"
@@ -31,13 +29,16 @@ BaseBlocks::BaseBlocks(const Storage& storage, const std::string& base, const st
   }
   const std::string bytes = read_file(storage, file);
   const format::Manifest manifest = format::decode_manifest(std::as_bytes(std::span(bytes)), file);
-  bases_.push_back(base_name(path, base));
+  bases_.push_back(base_name(storage, path, base));
   ids_.push_back(manifest.id);
+  std::vector<bool> is_there = {true};
   for (size_t i = 0; i < manifest.bases.size(); ++i) {
-    bases_.push_back(base_name(path, base_path(base, manifest.bases[i])));
+    const std::string other = base_path(base, manifest.bases[i]);
+    bases_.push_back(base_name(storage, path, other));
     ids_.push_back(manifest.base_ids[i]);
+    is_there.push_back(storage.exists(other));
   }
-  if (std::find(bases_.begin(), bases_.end(), base_name(path, path)) != bases_.end()) {
+  if (std::find(bases_.begin(), bases_.end(), base_name(storage, path, path)) != bases_.end()) {
     throw std::runtime_error(ErrorText("save", "a checkpoint cannot stand on itself")
                                  .fact("path", path)
                                  .fact("base", base)
@@ -54,6 +55,7 @@ BaseBlocks::BaseBlocks(const Storage& storage, const std::string& base, const st
         place = stored.places[i];
         place.base += 1;
       }
+      if (!is_there[static_cast<size_t>(place.base) - 1]) continue;
       blocks_.try_emplace(stored.blocks[i], Block{place, std::min(format::kBlock, stored.length - start)});
     }
   }
@@ -64,41 +66,65 @@ const format::BlockPlace* BaseBlocks::find(const format::Digest& digest, int64_t
   return found != blocks_.end() && found->second.length == length ? &found->second.place : nullptr;
 }
 
-namespace {
-
-bool is_url(const std::string& path) { return path.find("://") != std::string::npos; }
-
-}  // namespace
-
-std::string plain_path(const std::string& path) {
-  if (is_url(path)) return path;
-  std::string from = path;
-  if (!from.starts_with('/')) {
-    std::string here(PATH_MAX, '\0');
-    if (::getcwd(here.data(), here.size()) != nullptr) from = here.c_str() + ("/" + from);
+void drop_unused(format::Manifest& manifest) {
+  std::vector<int32_t> bases(manifest.bases.size(), -1);
+  std::vector<int32_t> files(manifest.stored_files.size(), -1);
+  for (const format::ManifestFile& file : manifest.files) {
+    for (const format::BlockPlace& place : file.places) {
+      if (place.base > 0) bases.at(static_cast<size_t>(place.base) - 1) = 0;
+      files.at(static_cast<size_t>(place.file)) = 0;
+    }
   }
-  std::string out;
-  for (size_t at = 0; at < from.size();) {
-    const size_t end = std::min(from.find('/', at), from.size());
-    const std::string part = from.substr(at, end - at);
-    if (!part.empty() && part != ".") out += "/" + part;
-    at = end + 1;
+  format::Manifest used;
+  for (size_t i = 0; i < bases.size(); ++i) {
+    if (bases[i] < 0) continue;
+    used.bases.push_back(std::move(manifest.bases[i]));
+    used.base_ids.push_back(std::move(manifest.base_ids[i]));
+    bases[i] = static_cast<int32_t>(used.bases.size());  // as places count them
   }
-  return out.empty() ? "/" : out;
+  std::map<std::string, int32_t> names;
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (files[i] < 0) continue;
+    const auto [name, is_new] = names.try_emplace(manifest.stored_files[i], static_cast<int32_t>(names.size()));
+    if (is_new) used.stored_files.push_back(name->first);
+    files[i] = name->second;
+  }
+  for (format::ManifestFile& file : manifest.files) {
+    for (format::BlockPlace& place : file.places) {
+      if (place.base > 0) place.base = bases[static_cast<size_t>(place.base) - 1];
+      place.file = files[static_cast<size_t>(place.file)];
+    }
+  }
+  manifest.bases = std::move(used.bases);
+  manifest.base_ids = std::move(used.base_ids);
+  manifest.stored_files = std::move(used.stored_files);
 }
 
 namespace {
 
-std::string parent_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
+// A name that is not beside a checkpoint, and has no folder: "step-1" at the top of a bucket.
+constexpr std::string_view kAtTheTop = "./";
+
+std::string full_path(const Storage& storage, const std::string& path) {
+  std::string full = storage.full_path(path);
+  while (full.size() > 1 && full.back() == '/') full.pop_back();
+  return full;
+}
+
+// What is before the name, with the slash.
+std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
 
 }  // namespace
 
-std::string base_name(const std::string& from, const std::string& to) {
-  const std::string base = plain_path(to);
-  return parent_of(plain_path(from)) == parent_of(base) ? base.substr(base.rfind('/') + 1) : base;
+std::string base_name(const Storage& storage, const std::string& from, const std::string& to) {
+  const std::string base = full_path(storage, to);
+  const std::string folder = folder_of(base);
+  if (folder_of(full_path(storage, from)) == folder) return base.substr(folder.size());
+  return folder.empty() ? std::string(kAtTheTop) + base : base;
 }
 
 std::string base_path(const std::string& from, const std::string& name) {
+  if (name.starts_with(kAtTheTop)) return name.substr(kAtTheTop.size());
   if (name.find('/') != std::string::npos) return name;
   // In the words of the caller: what is beside a relative path is found beside it.
   const size_t slash = from.rfind('/', from.find_last_not_of('/'));

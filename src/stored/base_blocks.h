@@ -15,13 +15,14 @@ namespace sherd::stored {
 class BaseBlocks {
  public:
   /// Reads the base's manifest. `path` is that of the checkpoint to be written. Throws std::runtime_error where the
-  /// base is none that sherd wrote.
+  /// base is none that sherd wrote. Blocks of checkpoints that it refers to and that are gone are not found.
   BaseBlocks(const Storage& storage, const std::string& base, const std::string& path);
 
   /// Where a block of this length lies; null where the base has none such. `file` is a place in files().
   const format::BlockPlace* find(const format::Digest& digest, int64_t length) const;
 
-  /// The base, then the checkpoints that it refers to itself: BlockPlace::base counts these from 1.
+  /// The base, then the checkpoints that it refers to itself: BlockPlace::base counts these from 1. The same on every
+  /// rank.
   const std::vector<std::string>& bases() const { return bases_; }
   const std::vector<std::string>& ids() const { return ids_; }
   const std::vector<std::string>& files() const { return files_; }
@@ -43,10 +44,12 @@ class BaseBlocks {
 /// The name of a checkpoint's manifest, whether it is there or not.
 std::string manifest_of(const Storage& storage, const std::string& path);
 
-/// Absolute where it is a path of this machine; without "." and doubled or trailing slashes.
-std::string plain_path(const std::string& path);
+/// Bases and stored files that no block of the manifest refers to are left out of it, and the others counted anew; of
+/// stored files with one name one stays.
+void drop_unused(format::Manifest& manifest);
+
 /// `to` as a checkpoint at `from` names it: by its last part alone where both lie in one folder.
-std::string base_name(const std::string& from, const std::string& to);
+std::string base_name(const Storage& storage, const std::string& from, const std::string& to);
 /// The path that base_name stands for.
 std::string base_path(const std::string& from, const std::string& name);
 

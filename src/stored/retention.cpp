@@ -4,14 +4,16 @@
 
 #include <algorithm>
 #include <charconv>
-#include <set>
+#include <limits>
+#include <stdexcept>
+#include <utility>
 
 #include "format/manifest.h"
 #include "format/safetensors.h"
 #include "sherd/checkpoint_format.h"
 #include "stored/base_blocks.h"
 #include "stored/dcp_checkpoint.h"
-#include "stored/read_file.h"
+#include "stored/read_manifest.h"
 
 namespace sherd::stored {
 namespace {
@@ -41,33 +43,63 @@ std::vector<int64_t> steps_in(const Storage& storage, const std::string& folder)
   return steps;
 }
 
-std::vector<std::string> bases_of(const Storage& storage, const std::string& path) {
+bool has_manifest(const Storage& storage, const std::string& path) {
   try {
-    const std::string file = storage.join(path, manifest_of(storage, path));
-    if (!storage.exists(file)) return {};
-    const std::string bytes = read_file(storage, file);
-    auto bases = format::decode_manifest(std::as_bytes(std::span(bytes)), file).bases;
-    for (std::string& base : bases) base = base_path(path, base);
-    return bases;
-  } catch (const std::exception&) {
-    return {};
+    return read_manifest(storage, storage.join(path, manifest_of(storage, path)), true).has_value();
+  } catch (const std::invalid_argument&) {  // the metadata, which say its name
+    return false;
   }
 }
+
+std::optional<std::vector<std::string>> bases_of(const Storage& storage, const std::string& path) {
+  std::optional<format::Manifest> manifest;
+  try {
+    manifest = read_manifest(storage, storage.join(path, manifest_of(storage, path)), false);
+  } catch (const std::invalid_argument&) {  // it was read, and is none
+    return std::nullopt;
+  }
+  std::vector<std::string> bases;
+  if (!manifest) return bases;
+  for (const std::string& base : manifest->bases) bases.push_back(base_path(path, base));
+  return bases;
+}
+
+namespace {
+
+std::vector<int64_t> newest_first(std::vector<int64_t> steps, const std::vector<int64_t>& saved) {
+  const auto age = [&](int64_t step) {
+    return std::pair(std::find(saved.rbegin(), saved.rend(), step) - saved.rbegin(), -step);
+  };
+  std::sort(steps.begin(), steps.end(), [&](int64_t a, int64_t b) { return age(a) < age(b); });
+  return steps;
+}
+
+}  // namespace
 
 std::vector<int64_t> steps_to_remove(const Storage& storage, const std::string& folder, const Retention& retention) {
   const auto there = steps_in(storage, folder);
   const auto path_of = [&](int64_t step) { return storage.join(folder, step_name(step)); };
-  // What a kept one builds on stays, too.
+  int64_t left = retention.keep_last;
+  int64_t oldest = std::numeric_limits<int64_t>::max();  // the least number among the newest
   std::set<std::string> needed;
-  for (size_t i = 0; i < there.size(); ++i) {
-    const bool is_new = there.size() - i <= static_cast<size_t>(retention.keep_last);
-    if (!is_new && (retention.keep_every <= 0 || there[i] % retention.keep_every != 0)) continue;
-    needed.insert(path_of(there[i]));
-    for (std::string& base : bases_of(storage, path_of(there[i]))) needed.insert(std::move(base));
+  for (const int64_t step : newest_first(there, retention.saved)) {
+    const bool is_multiple = retention.keep_every > 0 && step % retention.keep_every == 0;
+    if (left == 0 && step < oldest && !is_multiple) continue;
+    const auto bases = bases_of(storage, path_of(step));
+    const bool is_good = bases && !retention.damaged.contains(step);
+    if (is_good && left > 0) {
+      --left;
+      oldest = std::min(oldest, step);
+    } else if (is_good && !is_multiple) {
+      continue;
+    }
+    needed.insert(storage.full_path(path_of(step)));
+    // What a kept one uses stays, too.
+    for (const std::string& base : bases.value_or(std::vector<std::string>())) needed.insert(storage.full_path(base));
   }
   std::vector<int64_t> removed;
   for (const int64_t step : there) {
-    if (!needed.contains(path_of(step))) removed.push_back(step);
+    if (!needed.contains(storage.full_path(path_of(step)))) removed.push_back(step);
   }
   return removed;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,14 +18,24 @@ std::optional<int64_t> step_of(std::string_view name);
 /// Those in a folder, ascending.
 std::vector<int64_t> steps_in(const Storage& storage, const std::string& folder);
 
-/// The checkpoints that one builds on; none where it has no manifest that can be read.
-std::vector<std::string> bases_of(const Storage& storage, const std::string& path);
+/// Whether there is a manifest that is not damaged: a save may stand on such a checkpoint. Throws as bases_of.
+bool has_manifest(const Storage& storage, const std::string& path);
+/// The checkpoints whose blocks one uses: none where it has no manifest, nothing where the manifest is damaged. Throws
+/// std::runtime_error where it cannot be read.
+std::optional<std::vector<std::string>> bases_of(const Storage& storage, const std::string& path);
 
 struct Retention {
   int64_t keep_last = 0;   // the newest so many
   int64_t keep_every = 0;  // and those whose step is a multiple of this; 0: no others
+  /// Steps in the order they were saved: the last one is the newest of all, whatever its number. Others are older, by
+  /// their numbers.
+  std::vector<int64_t> saved = {};
+  /// These do not count as the newest, nor do those whose manifest is damaged. They go when they are older than all of
+  /// the newest: before, somebody may repair them.
+  std::set<int64_t> damaged = {};
 };
-/// The steps of a folder that go: neither kept, nor built on by one that is.
+/// The steps of a folder that go: neither kept, nor used by one that is. Throws as bases_of: where it is not known what
+/// is used, nothing may go.
 std::vector<int64_t> steps_to_remove(const Storage& storage, const std::string& folder, const Retention& retention);
 
 /// The folder that ranks write together before it becomes the one file that was asked for.

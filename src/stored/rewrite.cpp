@@ -36,11 +36,11 @@ std::string without_trailing_slashes(std::string path) {
   return path;
 }
 
-bool is_inside(const std::string& path, const std::string& folder) {
-  return stored::plain_path(path).starts_with(stored::plain_path(folder) + "/");
+bool is_inside(const Storage& storage, const std::string& path, const std::string& folder) {
+  return storage.full_path(path).starts_with(storage.full_path(folder) + "/");
 }
-bool is_same(const std::string& path, const std::string& other) {
-  return stored::plain_path(path) == stored::plain_path(other);
+bool is_same(const Storage& storage, const std::string& path, const std::string& other) {
+  return storage.full_path(path) == storage.full_path(other);
 }
 
 // Where an entry stands under its new name: each key of its path, from the last one on, takes as many words of the name
@@ -106,9 +106,10 @@ class Rewriter {
     }
     for (const stored::Source& source : sources_) {
       const bool same_storage = options_.from_storage == options_.to_storage;
-      if (!same_storage || (!is_same(source.path, to_) && !is_inside(to_, source.path) && !is_inside(source.path, to_)))
-        continue;
-      if (is_same(source.path, to_) && options_.overwrite) continue;  // the old one stays until the new one is complete
+      if (!same_storage) continue;
+      const bool same = is_same(*to_storage_, source.path, to_);
+      if (!same && !is_inside(*to_storage_, to_, source.path) && !is_inside(*to_storage_, source.path, to_)) continue;
+      if (same && options_.overwrite) continue;  // the old one stays until the new one is complete
       throw std::invalid_argument(ErrorText(options_.operation, "the target lies in the source, or the source in it")
                                       .fact("source", source.path)
                                       .fact("target", to_)

@@ -84,6 +84,10 @@ class CheckpointManagerTest(unittest.TestCase):
         self.assertEqual(state["step"], 1)
         self.assertEqual(state["w"][0], 1)
         self.assertIn("step-2 is skipped", checkpoints.warnings[0])
+        with open(os.path.join(checkpoints.path_of(1), ".metadata"), "r+b") as file:
+            file.truncate(20)
+        with self.assertRaisesRegex(RuntimeError, "none of the checkpoints in the folder can be loaded"):
+            checkpoints.load_latest(state)
 
     def test_what_does_not_fit_is_an_error(self) -> None:
         checkpoints = sherd.CheckpointManager(self.folder)

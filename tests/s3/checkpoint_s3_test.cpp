@@ -88,5 +88,117 @@ TEST_P(CheckpointS3Test, IsRewrittenOverItself) {
   EXPECT_THAT(storage_->drafts_in(*root_), IsEmpty());
 }
 
+class CheckpointsOnS3Test : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!s3_missing().empty()) GTEST_SKIP() << s3_missing();
+    storage_ = s3_storage(s3_options());
+    root_ = s3_root();
+  }
+  std::string path(const std::string& name) const { return *root_ + "/" + name; }
+
+  // Several blocks that never change, and several that do.
+  static StateDict state_at(int64_t step) {
+    const auto blocks = torch::arange(3 << 18, torch::kFloat);
+    return {{"constant", blocks}, {"w", blocks + step}, {"step", step}};
+  }
+  static void expect_loaded(const StateDict& state, int64_t step) {
+    for (const auto& [name, value] : state_at(step)) {
+      if (value.tensor() != nullptr) EXPECT_TRUE(state.at(name).tensor()->equal(*value.tensor())) << name;
+    }
+    EXPECT_EQ(*state.at("step").integer(), step);
+  }
+  void expect_loads(const std::string& path, int64_t step) const {
+    StateDict state = state_at(-1);
+    load(state, path, {.storage = storage_});
+    expect_loaded(state, step);
+    EXPECT_THAT(verify_checkpoint(path, {.storage = storage_}).damage, IsEmpty());
+  }
+
+  std::shared_ptr<Storage> storage_;
+  std::shared_ptr<const std::string> root_;
+};
+
+TEST_F(CheckpointsOnS3Test, StandOnOthersInAnyFolder) {
+  save(state_at(1), path("a/one"), {.storage = storage_});
+  int64_t step = 2;
+  for (const std::string& name : {path("a/two"), path("b/three"), "/" + path("b/four"), "top " + *root_}) {
+    const SaveResult result = save(state_at(step), name, {.storage = storage_, .base = path("a/one")});
+    EXPECT_GT(result.bytes_in_base, 2 << 20);
+    EXPECT_LT(result.bytes, 6 << 20);
+    expect_loads(name, step++);
+  }
+  // At the top of the bucket.
+  const std::string top = "top of " + root_->substr(root_->rfind('/') + 1);
+  save(state_at(1), top, {.storage = storage_});
+  save(state_at(step), path("c"), {.storage = storage_, .base = top});
+  expect_loads(path("c"), step);
+  EXPECT_THROW(save(state_at(step), top, {.storage = storage_, .base = path("c")}), c10::Error);
+  for (const BaseInfo& base : inspect_checkpoint(path("c"), {.storage = storage_}).bases) EXPECT_TRUE(base.there);
+}
+
+TEST_F(CheckpointsOnS3Test, AreKeptRemovedAndGoneOnFrom) {
+  for (const bool incremental : {false, true}) {
+    const std::string folder = path(incremental ? "incremental" : "whole");
+    spawn(2, [&](World& world) {
+      CheckpointManager checkpoints(folder, {.keep_last = 2, .incremental = incremental, .storage = storage_});
+      StateDict state = state_at(0);
+      EXPECT_EQ(checkpoints.load_latest(state), std::nullopt);
+      for (int64_t step = 1; step <= 4; ++step) checkpoints.save_async(step, state_at(step));
+      checkpoints.wait();
+      const std::vector<int64_t> kept = incremental ? std::vector<int64_t>{1, 3, 4} : std::vector<int64_t>{3, 4};
+      EXPECT_EQ(checkpoints.steps(), kept);
+      barrier(world.group());
+      // A damaged one is skipped, is no base, does not count, and goes in time.
+      if (world.rank() == 0) storage_->remove(checkpoints.path_of(4) + "/.metadata");
+      barrier(world.group());
+      EXPECT_EQ(checkpoints.load_latest(state), 3);
+      expect_loaded(state, 3);
+      EXPECT_EQ(checkpoints.warnings().size(), 1U);
+      for (const int64_t step : {5, 6}) checkpoints.save(step, state_at(step));
+      EXPECT_EQ(checkpoints.steps(), incremental ? (std::vector<int64_t>{1, 5, 6}) : (std::vector<int64_t>{5, 6}));
+      for (const int64_t step : checkpoints.steps()) expect_loads(checkpoints.path_of(step), step);
+    });
+    EXPECT_THAT(storage_->drafts_in(folder), IsEmpty());
+  }
+}
+
+TEST_F(CheckpointsOnS3Test, AStoreThatDoesNotAnswerIsNoDamage) {
+  const std::string folder = path("run");
+  CheckpointManager checkpoints(folder, {.storage = storage_});
+  for (const int64_t step : {1, 2}) checkpoints.save(step, state_at(step));
+  // Finds the files, and cannot read them.
+  class ReadsNothing final : public Storage {
+   public:
+    ReadsNothing(std::shared_ptr<Storage> storage, std::shared_ptr<Storage> closed)
+        : storage_(std::move(storage)), closed_(std::move(closed)) {}
+    std::unique_ptr<StoredFile> open(const std::string& path) const override { return closed_->open(path); }
+    bool exists(const std::string& path) const override { return storage_->exists(path); }
+    std::vector<std::string> list(const std::string& folder) const override { return storage_->list(folder); }
+    void remove(const std::string& path) override { storage_->remove(path); }
+    std::unique_ptr<Draft> draft(const std::string& folder, const std::string& id) override {
+      return storage_->draft(folder, id);
+    }
+    std::vector<std::string> drafts(const std::string& folder) const override { return storage_->drafts(folder); }
+    std::vector<DraftName> drafts_in(const std::string& folder) const override { return storage_->drafts_in(folder); }
+    bool replaces_whole_folders() const override { return storage_->replaces_whole_folders(); }
+
+   private:
+    std::shared_ptr<Storage> storage_;
+    std::shared_ptr<Storage> closed_;
+  };
+  S3Options closed = s3_options(S3Door::closed);
+  closed.retries = 0;
+  CheckpointManager unlucky(folder,
+                            {.keep_last = 1, .storage = std::make_shared<ReadsNothing>(storage_, s3_storage(closed))});
+  StateDict state = state_at(0);
+  EXPECT_THROW(unlucky.load_latest(state), c10::Error);
+  EXPECT_THAT(unlucky.warnings(), IsEmpty());
+  unlucky.save(3, state_at(3));  // is saved, and nothing removed
+  EXPECT_EQ(unlucky.warnings().size(), 1U);
+  EXPECT_EQ(checkpoints.steps(), (std::vector<int64_t>{1, 2, 3}));
+  EXPECT_EQ(checkpoints.load_latest(state), 3);
+}
+
 }  // namespace
 }  // namespace sherd::testing

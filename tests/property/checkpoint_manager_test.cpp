@@ -1,0 +1,378 @@
+// Checkpoints of a run: which stay, which one a run goes on from, and what the next one stands on; when files are
+// damaged, when a disk fails for a while, and where there is no disk.
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+
+#include "sherd/inspect.h"
+#include "sherd/sherd.h"
+#include "storage/disk.h"
+
+namespace sherd::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using Steps = std::vector<int64_t>;
+
+// System calls, one of which fails while it is told to: opening files whose path ends so.
+class FaultyPosix final : public Posix {
+ public:
+  int open(const std::string& path, int flags) override {
+    return error_ != 0 && path.ends_with(ending_) ? -error_ : Posix::open(path, flags);
+  }
+  void fail(std::string ending, int error) {
+    ending_ = std::move(ending);
+    error_ = error;
+  }
+  void heal() { error_ = 0; }
+
+ private:
+  std::string ending_;
+  std::atomic<int> error_ = 0;
+};
+
+// Three blocks and a bit.
+at::Tensor blocks_of(double value) { return torch::arange(3 << 18, torch::kFloat64).add_(value).to(torch::kFloat); }
+
+std::string text_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "no error";
+}
+
+class CheckpointManagerTest : public ::testing::Test {
+ protected:
+  CheckpointManagerTest() : folder_(fs::path(::testing::TempDir()) / fmt::format("checkpoint-manager-{}", ::getpid())) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  ~CheckpointManagerTest() override { fs::remove_all(folder_); }
+
+  std::string run() const { return (folder_ / "run").string(); }
+  fs::path file(int64_t step, const std::string& name) const {
+    return folder_ / "run" / fmt::format("step-{}", step) / name;
+  }
+  // Through a manager of its own, as an earlier process.
+  void save_steps(const Steps& steps, CheckpointManagerOptions options = {}) const {
+    CheckpointManager checkpoints(run(), std::move(options));
+    for (const int64_t step : steps) checkpoints.save(step, state_at(step));
+  }
+  static StateDict state_at(int64_t step) {
+    return {{"constant", blocks_of(0.5)}, {"w", blocks_of(static_cast<double>(step))}, {"step", step}};
+  }
+  static void expect_loaded(const StateDict& state, int64_t step) {
+    EXPECT_EQ(*state.at("step").integer(), step);
+    EXPECT_TRUE(state.at("constant").tensor()->equal(blocks_of(0.5)));
+    EXPECT_TRUE(state.at("w").tensor()->equal(blocks_of(static_cast<double>(step))));
+  }
+  static void expect_loads(const CheckpointManager& checkpoints, int64_t step,
+                           const std::shared_ptr<Storage>& storage = {}) {
+    StateDict state = state_at(-1);
+    load(state, checkpoints.path_of(step), {.storage = storage});
+    expect_loaded(state, step);
+    EXPECT_THAT(verify_checkpoint(checkpoints.path_of(step), {.storage = storage}).damage, IsEmpty());
+  }
+  void cut(int64_t step, const std::string& name = "__0_0.distcp") const { fs::resize_file(file(step, name), 100); }
+  void flip_a_bit(int64_t step, const std::string& name) const {
+    std::fstream bytes(file(step, name), std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekg(20);
+    const auto byte = static_cast<char>(bytes.get() ^ 1);
+    bytes.seekp(20);
+    bytes.put(byte);
+  }
+  std::string without_folder(std::string text) const {
+    for (size_t at = 0; (at = text.find(folder_.string())) != std::string::npos;) {
+      text.replace(at, folder_.string().size(), "DIR");
+    }
+    return text;
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(CheckpointManagerTest, DamagedOnesDoNotCountAsKeptAndStayUntilThereAreNewer) {
+  save_steps({10, 20});
+  cut(20);
+  CheckpointManager checkpoints(run(), {.keep_last = 1});
+  StateDict state = state_at(0);
+  EXPECT_EQ(checkpoints.load_latest(state), 10);
+  checkpoints.save(15, state_at(15));
+  EXPECT_EQ(checkpoints.steps(), (Steps{15, 20}));
+  expect_loads(checkpoints, 15);
+  checkpoints.save(25, state_at(25));
+  EXPECT_EQ(checkpoints.steps(), Steps{25});
+}
+
+TEST_F(CheckpointManagerTest, ADamagedOneThatIsSavedAgainCounts) {
+  save_steps({10, 20});
+  cut(20);
+  CheckpointManager checkpoints(run(), {.keep_last = 1});
+  StateDict state = state_at(0);
+  EXPECT_EQ(checkpoints.load_latest(state), 10);
+  checkpoints.save(20, state_at(20));
+  EXPECT_EQ(checkpoints.steps(), Steps{20});
+  expect_loads(checkpoints, 20);
+}
+
+TEST_F(CheckpointManagerTest, WhatWasSavedLastIsTheNewestWhateverItsNumber) {
+  save_steps({10, 20, 30});
+  CheckpointManager checkpoints(run(), {.keep_last = 2});
+  checkpoints.save_async(15, state_at(15));
+  checkpoints.wait();
+  EXPECT_EQ(checkpoints.steps(), (Steps{15, 30}));
+  checkpoints.save(17, state_at(17));
+  EXPECT_EQ(checkpoints.steps(), (Steps{15, 17}));
+}
+
+TEST_F(CheckpointManagerTest, NothingIsRemovedWhileAManifestCannotBeRead) {
+  spawn(2, [&](World&) {
+    static std::shared_ptr<FaultyPosix> posix;
+    static std::shared_ptr<Storage> storage;
+    const Group all = current_world().group();
+    if (all.rank() == 0) {
+      posix = std::make_shared<FaultyPosix>();
+      storage = disk_storage(Disk{.posix = posix});
+    }
+    barrier(all);
+    CheckpointManager checkpoints(run(), {.keep_last = 1, .incremental = true, .storage = storage});
+    for (const int64_t step : {1, 2, 3}) checkpoints.save(step, state_at(step));
+    EXPECT_EQ(checkpoints.steps(), (Steps{1, 3}));
+    barrier(all);
+    if (all.rank() == 0) posix->fail("step-4/sherd.manifest", EIO);
+    barrier(all);
+    checkpoints.save(4, state_at(4));
+    EXPECT_EQ(checkpoints.steps(), (Steps{1, 3, 4}));
+    ASSERT_EQ(checkpoints.warnings().size(), 1U);
+    EXPECT_EQ(without_folder(checkpoints.warnings().front()),
+              R"(nothing is removed from DIR/run: open: input/output error
+  file: DIR/run/step-4/sherd.manifest
+  help: the device failed; dmesg tells more)");
+    barrier(all);
+    if (all.rank() == 0) posix->heal();
+    barrier(all);
+    checkpoints.save(5, state_at(5));
+    EXPECT_EQ(checkpoints.steps(), (Steps{1, 5}));
+    expect_loads(checkpoints, 5);
+  });
+}
+
+TEST_F(CheckpointManagerTest, ADamagedManifestIsNoBaseAndKeepsNone) {
+  save_steps({1, 2}, {.incremental = true});
+  flip_a_bit(2, "sherd.manifest");
+  CheckpointManager checkpoints(run(), {.keep_last = 1, .incremental = true});
+  const SaveResult result = checkpoints.save(3, state_at(3));
+  EXPECT_GT(result.bytes_in_base, 0);  // in the first
+  EXPECT_EQ(checkpoints.steps(), (Steps{1, 3}));
+  expect_loads(checkpoints, 3);
+}
+
+TEST_F(CheckpointManagerTest, NoneStandsOnADamagedOne) {
+  save_steps({1, 2});
+  flip_a_bit(2, "__0_0.distcp");  // its manifest is whole
+  CheckpointManager checkpoints(run(), {.incremental = true});
+  StateDict state = state_at(0);
+  EXPECT_EQ(checkpoints.load_latest(state), 1);
+  checkpoints.save(3, state_at(3));
+  expect_loads(checkpoints, 3);
+  EXPECT_EQ(inspect_checkpoint(checkpoints.path_of(3)).bases.at(0).path, checkpoints.path_of(1));
+
+  fs::remove_all(run());
+  save_steps({1});
+  flip_a_bit(1, "sherd.manifest");
+  EXPECT_EQ(checkpoints.save(2, state_at(2)).bytes_in_base, 0);
+  expect_loads(checkpoints, 2);
+}
+
+TEST_F(CheckpointManagerTest, AnIncrementalRunInWhichEverythingChangesKeepsNoOthers) {
+  CheckpointManager checkpoints(run(), {.keep_last = 2, .incremental = true});
+  const auto at = [](int64_t step) { return StateDict{{"w", blocks_of(static_cast<double>(step))}, {"step", step}}; };
+  for (int64_t step = 1; step <= 6; ++step) checkpoints.save(step, at(step));
+  EXPECT_EQ(checkpoints.steps(), (Steps{5, 6}));
+  for (const int64_t step : checkpoints.steps()) {
+    StateDict state = at(-1);
+    load(state, checkpoints.path_of(step));
+    EXPECT_TRUE(state.at("w").tensor()->equal(blocks_of(static_cast<double>(step))));
+    EXPECT_THAT(inspect_checkpoint(checkpoints.path_of(step)).bases, IsEmpty());
+    EXPECT_THAT(verify_checkpoint(checkpoints.path_of(step)).damage, IsEmpty());
+  }
+}
+
+TEST_F(CheckpointManagerTest, TheFirstStaysAsLongAsItIsReferredTo) {
+  spawn(2, [&](World&) {
+    CheckpointManager checkpoints(run(), {.keep_last = 2, .incremental = true});
+    for (int64_t step = 1; step <= 6; ++step) {
+      checkpoints.save(step, state_at(step));
+      EXPECT_EQ(checkpoints.steps().front(), 1);
+    }
+    EXPECT_EQ(checkpoints.steps(), (Steps{1, 5, 6}));
+    for (const int64_t step : checkpoints.steps()) expect_loads(checkpoints, step);
+    const auto bases = inspect_checkpoint(checkpoints.path_of(6)).bases;
+    ASSERT_EQ(bases.size(), 1U);
+    EXPECT_EQ(bases[0].path, checkpoints.path_of(1));
+    // Once the tensor changes, too, the first goes.
+    for (const int64_t step : {7, 8}) {
+      StateDict state = state_at(step);
+      state["constant"] = blocks_of(-static_cast<double>(step));
+      checkpoints.save(step, state);
+    }
+    EXPECT_EQ(checkpoints.steps(), (Steps{7, 8}));
+  });
+}
+
+// One of two tensors changes at each step, so each refers to the one before it.
+TEST_F(CheckpointManagerTest, AChainOfReferencesIsNotKeptToItsBeginning) {
+  CheckpointManager checkpoints(run(), {.keep_last = 2, .incremental = true});
+  const auto at = [](int64_t step) {
+    const auto even = static_cast<double>(step / 2), odd = static_cast<double>((step + 1) / 2);
+    return StateDict{{"even", blocks_of(even)}, {"odd", blocks_of(-odd)}};
+  };
+  for (int64_t step = 1; step <= 8; ++step) checkpoints.save(step, at(step));
+  EXPECT_EQ(checkpoints.steps(), (Steps{6, 7, 8}));  // the first of these for its blocks
+  for (const int64_t step : {7, 8}) {
+    StateDict state{{"even", blocks_of(0.5)}, {"odd", blocks_of(0.5)}};
+    load(state, checkpoints.path_of(step));
+    EXPECT_TRUE(state.at("even").tensor()->equal(*at(step).at("even").tensor()));
+    EXPECT_TRUE(state.at("odd").tensor()->equal(*at(step).at("odd").tensor()));
+  }
+  // What stays for its blocks alone lacks some itself: they are not referred to by what is saved on it.
+  fs::remove_all(checkpoints.path_of(7));
+  fs::remove_all(checkpoints.path_of(8));
+  checkpoints.save(7, at(7));
+  StateDict state{{"even", blocks_of(0.5)}, {"odd", blocks_of(0.5)}};
+  load(state, checkpoints.path_of(7));
+  EXPECT_TRUE(state.at("odd").tensor()->equal(*at(7).at("odd").tensor()));
+}
+
+TEST_F(CheckpointManagerTest, WhereNoneCanBeLoadedItSaysSo) {
+  save_steps({10, 20});
+  fs::remove(file(20, "__0_0.distcp"));
+  cut(10, ".metadata");
+  spawn(2, [&](World&) {
+    CheckpointManager checkpoints(run());
+    StateDict state = state_at(0);
+    EXPECT_EQ(without_folder(text_of([&] { checkpoints.load_latest(state); })),
+              R"(CheckpointManager: none of the checkpoints in the folder can be loaded
+  folder: DIR/run
+  step-20: load: 2 of 2 ranks could not read the checkpoint
+      rank 0: load: a file of the checkpoint is missing
+          file: DIR/run/step-20/__0_0.distcp
+          help: another checkpoint, or bring the file back
+      rank 1: load: a file of the checkpoint is missing
+          file: DIR/run/step-20/__0_0.distcp
+          help: another checkpoint, or bring the file back
+      help: what the ranks say; no rank went on
+  step-10: load: 2 of 2 ranks could not read the checkpoint
+      rank 0: load: a file is damaged: its bytes are not those that were saved
+          file: DIR/run/step-10/.metadata
+          bytes: 0 to 100
+          help: another checkpoint, or LoadOptions{.verify = false} to take the bytes as they are
+      rank 1: load: a file is damaged: its bytes are not those that were saved
+          file: DIR/run/step-10/.metadata
+          bytes: 0 to 100
+          help: another checkpoint, or LoadOptions{.verify = false} to take the bytes as they are
+      help: what the ranks say; no rank went on
+  state: may be filled in part
+  help: `sherd verify DIR/run/step-20` lists what is damaged, `sherd repair` keeps the rest; another folder starts anew)");
+    EXPECT_EQ(checkpoints.warnings().size(), 2U);
+  });
+  torch::nn::Linear model(2, 2);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  EXPECT_THROW(CheckpointManager(run()).resume(model, optimizer), c10::Error);
+  EXPECT_EQ(CheckpointManager((folder_ / "none").string()).resume(model, optimizer), std::nullopt);
+}
+
+TEST_F(CheckpointManagerTest, AStorageThatFailsIsNoDamage) {
+  save_steps({10, 20});
+  spawn(2, [&](World& world) {
+    const auto posix = std::make_shared<FaultyPosix>();  // of each rank
+    CheckpointManager checkpoints(run(), {.storage = disk_storage(Disk{.posix = posix})});
+    StateDict state = state_at(0);
+    for (const char* name : {"step-20/__0_0.distcp", "step-20/.metadata", "step-20/sherd.manifest"}) {
+      for (const int error : {EACCES, EMFILE, EIO, ENOMEM}) {
+        if (world.rank() == 1) posix->fail(name, error);
+        const std::string text = text_of([&] { checkpoints.load_latest(state); });
+        EXPECT_THAT(text, HasSubstr("1 of 2 ranks could not read the checkpoint")) << name << " " << error;
+        EXPECT_THAT(text, HasSubstr("rank 1: open: ")) << name << " " << error;
+        EXPECT_THAT(text, HasSubstr(name));
+        EXPECT_THAT(checkpoints.warnings(), IsEmpty());
+      }
+    }
+    posix->heal();
+    EXPECT_EQ(checkpoints.load_latest(state), 20);
+    expect_loaded(state, 20);
+    // One that is not there is, also where it goes between two looks.
+    if (world.rank() == 1) posix->fail("step-20/__0_0.distcp", ENOENT);
+    EXPECT_EQ(checkpoints.load_latest(state), 10);
+    EXPECT_EQ(checkpoints.warnings().size(), 1U);
+  });
+}
+
+TEST_F(CheckpointManagerTest, WhatAProgramThrowsWhileItIsToldIsNoDamage) {
+  save_steps({10, 20});
+  CheckpointManager checkpoints(run());
+  StateDict state = state_at(0);
+  const auto stop = [](const CheckpointProgress&) { throw std::runtime_error("enough"); };
+  EXPECT_EQ(text_of([&] { checkpoints.load_latest(state, {.progress = stop}); }), "enough");
+  EXPECT_THAT(checkpoints.warnings(), IsEmpty());
+}
+
+TEST_F(CheckpointManagerTest, InMemory) {
+  spawn(2, [&](World&) {
+    static std::shared_ptr<Storage> storage;
+    const Group all = current_world().group();
+    if (all.rank() == 0) storage = memory_storage();
+    barrier(all);
+    CheckpointManager checkpoints("run", {.keep_last = 2, .incremental = true, .storage = storage});
+    for (int64_t step = 1; step <= 5; ++step) checkpoints.save(step, state_at(step));
+    EXPECT_EQ(checkpoints.steps(), (Steps{1, 4, 5}));
+    for (const int64_t step : checkpoints.steps()) expect_loads(checkpoints, step, storage);
+    StateDict state = state_at(0);
+    EXPECT_EQ(checkpoints.load_latest(state), 5);
+    expect_loaded(state, 5);
+  });
+}
+
+TEST_F(CheckpointManagerTest, BasesInOtherFoldersOfAStorageThatIsNoDisk) {
+  const auto storage = memory_storage();
+  const std::vector<std::pair<std::string, std::string>> pairs = {
+      {"a/one", "b/two"}, {"top", "c/three"}, {"c/four", "below"}, {"/d/five", "/e/six"}, {"x/", "x2/y//z/"}};
+  for (const auto& [base, path] : pairs) {
+    save(state_at(1), base, {.storage = storage});
+    EXPECT_GT(save(state_at(2), path, {.storage = storage, .base = base}).bytes_in_base, 0);
+    StateDict state = state_at(0);
+    load(state, path, {.storage = storage});
+    expect_loaded(state, 2);
+    EXPECT_THAT(verify_checkpoint(path, {.storage = storage}).damage, IsEmpty());
+    EXPECT_TRUE(inspect_checkpoint(path, {.storage = storage}).bases.at(0).there) << path;
+    EXPECT_THAT(text_of([&] { save(state_at(3), base, {.storage = storage, .base = path}); }),
+                HasSubstr("cannot stand on itself"));
+  }
+}
+
+TEST_F(CheckpointManagerTest, BasesByRelativePathsAreFoundFromAnywhere) {
+  const fs::path before = fs::current_path();
+  fs::current_path(folder_);
+  save(state_at(1), "a/one");
+  save(state_at(2), "b/two", {.base = "./a//one/"});
+  fs::current_path(before);
+  StateDict state = state_at(0);
+  load(state, (folder_ / "b/two").string());
+  expect_loaded(state, 2);
+}
+
+}  // namespace
+}  // namespace sherd::testing
