@@ -31,6 +31,9 @@ class Group {
   /// The same ranks, with connections of their own: for calls from another thread while this group's go on, one `lane`
   /// for each such thread. A group made of a backend that a program had is returned itself.
   Group in_background(const std::string& lane = "background") const;
+  /// Whether that is a group of its own. A group of a backend that was given has no other: two threads would mix their
+  /// calls on it.
+  bool has_background() const;
 
   /// Wraps a backend that a program already has. `ranks` are the world's ranks of its members, in the backend's order.
   static Group from_backend(c10::intrusive_ptr<c10d::Backend> backend, std::vector<int64_t> ranks,

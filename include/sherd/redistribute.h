@@ -33,6 +33,9 @@ struct RedistributeOptions {
   /// To another mesh: ranks of the target may change places where that moves fewer bytes. The result's mesh says where
   /// they stand. Not both a mesh's own groups and this.
   bool relabel = false;
+  /// Returns at once: the data come in the background, and the first operator that uses the result waits for them and
+  /// throws what went wrong on the way. The tensor must not be written before. On one mesh; see redistribute_async.
+  bool async = false;
 };
 
 /// The same values in other places. Differentiable any number of times; the gradient goes back to the old placements.

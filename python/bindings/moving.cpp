@@ -10,9 +10,12 @@ using Prefer = RedistributeOptions::Prefer;
 
 RedistributeOptions options_of(const std::string& prefer, int64_t staging_bytes,
                                std::optional<c10::ScalarType> reduce_dtype, std::optional<c10::ScalarType> move_dtype,
-                               bool relabel) {
-  RedistributeOptions options{
-      .staging_bytes = staging_bytes, .reduce_dtype = reduce_dtype, .move_dtype = move_dtype, .relabel = relabel};
+                               bool relabel, bool async) {
+  RedistributeOptions options{.staging_bytes = staging_bytes,
+                              .reduce_dtype = reduce_dtype,
+                              .move_dtype = move_dtype,
+                              .relabel = relabel,
+                              .async = async};
   if (prefer == "bytes") options.prefer = Prefer::bytes;
   if (prefer == "latency") options.prefer = Prefer::latency;
   return options;

@@ -666,6 +666,7 @@ class RedistributeOptions:
         reduce_dtype: torch.dtype | None,
         move_dtype: torch.dtype | None,
         relabel: bool,
+        async_op: bool,
         /,
     ) -> None: ...
 

@@ -21,10 +21,11 @@ def _options(
     reduce_dtype: torch.dtype | None,
     move_dtype: torch.dtype | None,
     relabel: bool = False,
+    async_op: bool = False,
 ) -> _C.RedistributeOptions:
     if prefer not in ("automatic", "bytes", "latency"):
         raise ValueError(error_text("redistribute", "there is no such preference", 'prefer="bytes"', given=prefer))
-    return _C.RedistributeOptions(prefer, staging_bytes, reduce_dtype, move_dtype, relabel)
+    return _C.RedistributeOptions(prefer, staging_bytes, reduce_dtype, move_dtype, relabel, async_op)
 
 
 def redistribute(
@@ -37,6 +38,7 @@ def redistribute(
     reduce_dtype: torch.dtype | None = None,
     move_dtype: torch.dtype | None = None,
     relabel: bool = False,
+    async_op: bool = False,
 ) -> torch.Tensor:
     """The same values in other places: replicated on all axes where no placements are given; on another mesh where one
     is given. Differentiable.
@@ -44,6 +46,8 @@ def redistribute(
     The plan moves the fewest bytes, then the fewest messages; under 64 KiB, or with `prefer="latency"`, it may trade
     bytes for messages. `staging_bytes` bounds what lies in memory beside input and output. Partials are reduced in
     `reduce_dtype` and values travel in `move_dtype`. With `relabel`, ranks of the target mesh may change places.
+    With `async_op` it returns at once, and the first operator that uses the result waits for the data; `tensor` must not be
+    written before.
 
     >>> import torch, sherd
     >>> def columns(rank):
@@ -57,7 +61,7 @@ def redistribute(
     mesh = _C.mesh_of(tensor)
     target = mesh if device_mesh is None else mesh_or_current("redistribute", device_mesh)
     wanted = checked_placements("redistribute", placements, target)
-    options = _options(prefer, staging_bytes, reduce_dtype, move_dtype, relabel)
+    options = _options(prefer, staging_bytes, reduce_dtype, move_dtype, relabel, async_op)
     if target == mesh and not relabel:
         return _C.redistribute(tensor, wanted, options)
     return _C.redistribute_to_mesh(tensor, target, wanted, options)

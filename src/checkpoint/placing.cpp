@@ -88,14 +88,14 @@ bool has_no_memory(const Tensor& tensor) {
 
 Tensor with_memory(const Tensor& tensor) {
   const c10::NoGradGuard no_grad;
-  const DTensorMeta* meta = meta_of(tensor);
+  DTensorMeta* meta = meta_of(tensor);
   if (meta == nullptr) {
     if (is_in_parts(tensor)) return {};
     return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kCPU));
   }
   const Spec& spec = *meta->spec;
   if (spec.boxes) return {};
-  const Tensor& local = meta->local;
+  const Tensor& local = current_local(*meta);
   const DeviceMesh mesh("cpu", spec.mesh.mesh());
   return wrap(intern_spec(mesh, spec.placements, spec.sizes, spec.strides),
               at::empty_strided(local.sizes(), local.strides(), local.options().device(c10::kCPU)));

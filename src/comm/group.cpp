@@ -112,7 +112,7 @@ const std::string* lasting_label(const std::string& text) {
 
 std::shared_ptr<GroupState> GroupState::in_background(const std::shared_ptr<GroupState>& group,
                                                       const std::string& lane) {
-  if (group->config_.text().empty()) return group;
+  if (!group->has_background()) return group;
   const std::lock_guard lock(group->background_mutex_);
   auto& beside = group->in_background_[lane];
   if (!beside) {
@@ -186,6 +186,8 @@ Group Group::from_backend(c10::intrusive_ptr<c10d::Backend> backend, std::vector
   state->set_backend(device, std::move(backend));
   return Group(std::move(state));
 }
+
+bool Group::has_background() const { return state_->has_background(); }
 
 Group Group::in_background(const std::string& lane) const {
   return Group(detail::GroupState::in_background(state_, lane));

@@ -47,8 +47,10 @@ class GroupState {
   uint64_t take_turn(int tag) { return own_mail_[tag].turns++; }
   void receive_from_self(const at::Tensor& tensor, int tag, uint64_t turn);
 
+  /// False where it has no other backends than those it was made from.
+  bool has_background() const { return !config_.text().empty(); }
   /// A group of the same ranks for calls that are made while this one's are; made on the first call. This group itself
-  /// where it has no other backends than those it was made from.
+  /// where there can be no other.
   static std::shared_ptr<GroupState> in_background(const std::shared_ptr<GroupState>& group, const std::string& lane);
 
   /// Lets go of the backends: what the other ranks wait for on them ends with an error, or, in good order, with what

@@ -23,7 +23,8 @@ class DiskDraft final : public Draft {
       : disk_(disk),
         folder_(std::move(folder)),
         draft_(beside(folder_, Beside::draft, id)),
-        old_(beside(folder_, Beside::old, id)) {
+        old_(beside(folder_, Beside::old, id)),
+        id_size_(id.size()) {
     make_folders(posix(), draft_);
   }
 
@@ -88,10 +89,12 @@ class DiskDraft final : public Draft {
     }
   }
 
-  // Nobody looks at them while the folder is there.
+  // Nobody looks at them while the folder is there. Their ids are as long as this draft's: what a person calls
+  // `<folder>.old-backup` stays.
   void remove_former() {
     for (const BesideName& name : names_beside(posix(), folder_)) {
-      if (name.what == Beside::old) remove_tree(posix(), beside(folder_, Beside::old, name.id));
+      const bool is_ours = name.what == Beside::old && name.id.size() == id_size_;
+      if (is_ours) remove_tree(posix(), beside(folder_, Beside::old, name.id));
     }
   }
 
@@ -99,6 +102,7 @@ class DiskDraft final : public Draft {
   std::string folder_;
   std::string draft_;
   std::string old_;
+  size_t id_size_;
 };
 
 }  // namespace

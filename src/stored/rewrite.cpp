@@ -18,6 +18,7 @@
 #include "stored/copy_elements.h"
 #include "stored/names.h"
 #include "stored/open_known.h"
+#include "stored/target.h"
 #include "stored/write_files.h"
 
 namespace sherd {
@@ -86,6 +87,8 @@ class Rewriter {
   RewriteResult run() {
     for (const stored::Source& source : sources_) {
       checkpoints_.push_back(stored::open_known(source.storage, source.path, open_options_));
+      const auto& names = checkpoints_.back()->of_each_rank();
+      result_.of_each_rank.insert(result_.of_each_rank.end(), names.begin(), names.end());
     }
     choose();
     check_parts();
@@ -120,12 +123,20 @@ class Rewriter {
                                       .fact("target", to_)
                                       .help("another target, or --force (RewriteOptions{.overwrite = true})"));
     }
+    stored::check_target(options_.operation, *to_storage_, to_,
+                         is_one_file() ? stored::TargetKind::file : stored::TargetKind::folder);
     if (options_.layouts && result_.format != CheckpointFormat::dcp) {
       throw std::invalid_argument(ErrorText(options_.operation, "this format has no parts for ranks")
                                       .fact("target", to_)
                                       .fact("format", to_string(result_.format))
                                       .help("a folder as the target"));
     }
+  }
+
+  bool is_one_file() const {
+    if (result_.format == CheckpointFormat::safetensors)
+      return options_.file_bytes == 0 && to_.ends_with(".safetensors");
+    return result_.format == CheckpointFormat::torch_save;
   }
 
   void choose() {
@@ -246,11 +257,10 @@ class Rewriter {
       plans = std::move(plan.files);
       metadata = std::move(plan.metadata);
     } else if (result_.format == CheckpointFormat::safetensors) {
-      const bool one_file = options_.file_bytes == 0 && to_.ends_with(".safetensors");
       const int64_t most = options_.file_bytes > 0 ? options_.file_bytes : kFileBytes;
       // Where files are put in place one by one, the index comes last and none has the name of one that was there.
       const std::string in_names = to_storage_->replaces_whole_folders() ? "" : id;
-      plans = stored::plan_safetensors(chosen_, one_file ? 0 : most, options_.operation, in_names);
+      plans = stored::plan_safetensors(chosen_, is_one_file() ? 0 : most, options_.operation, in_names);
       for (const ChosenObject& object : chosen_.objects) result_.objects_as_json.push_back(object.name);
     } else {
       plans.push_back(stored::plan_torch_save(chosen_, options_.operation));

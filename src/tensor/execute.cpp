@@ -318,7 +318,7 @@ class Execution {
       return;
     }
     if (out.sizes() == result.sizes()) {
-      meta->local.copy_(
+      current_local(*meta).copy_(
           move(from->local, *plan_.mesh, from->spec->sizes, from->spec->placements, meta->spec->placements));
       return;
     }
@@ -335,6 +335,7 @@ class Execution {
     DTensorMeta* meta = meta_of(tensor);
     meta->spec = spec;
     meta->local = local;
+    meta->arrival.reset();
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(spec->sizes, spec->strides);
   }
 

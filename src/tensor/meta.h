@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
 
+#include "tensor/arrival.h"
 #include "tensor/gathering.h"
 #include "tensor/pool.h"
 #include "tensor/spec.h"
@@ -36,6 +37,7 @@ struct DTensorMeta final : TensorMeta, Pooled<DTensorMeta> {
   bool leaf_is_settled = false;
   bool is_transposed = false;  // the wishes are those of the tensor of which this is t()
   WishesPtr wishes = {};       // of a parameter that a tensor-parallel style was given to
+  ArrivalPtr arrival = {};     // of a tensor on its way: until it is there, `local` has no elements
 
   // What watches a tensor, and is held by its meta, holds that meta weakly: a weak hold on the tensor itself would keep
   // its meta, and so itself, for ever. Called when the tensor is gone and somebody still watches.
@@ -44,6 +46,7 @@ struct DTensorMeta final : TensorMeta, Pooled<DTensorMeta> {
     origin.reset();
     gathered.reset();
     wishes.reset();
+    arrival.reset();
   }
 
   // Every tensor has a meta of its own: detach() and set_data() copy it.
@@ -54,6 +57,7 @@ struct DTensorMeta final : TensorMeta, Pooled<DTensorMeta> {
     copy->is_cut = is_cut;
     copy->is_transposed = is_transposed;
     copy->wishes = wishes;
+    copy->arrival = arrival;
     return copy;
   }
 };
@@ -73,8 +77,13 @@ inline DTensorMeta* meta_of(const at::Tensor& tensor) {
   return tensor.defined() ? meta_of(tensor.unsafeGetTensorImpl()) : nullptr;
 }
 
-/// This rank's part as it is now: a view that was copied is fetched anew where its tensor has changed.
+/// This rank's part as it is now: waited for where it is on its way, and fetched anew where it is a copied view whose
+/// tensor has changed.
 inline const at::Tensor& current_local(DTensorMeta& meta) {
+  if (meta.arrival) {
+    meta.local = meta.arrival->local();
+    meta.arrival.reset();
+  }
   if (meta.origin) refresh(*meta.origin);
   return meta.local;
 }

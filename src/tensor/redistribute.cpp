@@ -83,11 +83,112 @@ void compare_where_asked(const std::vector<Tensor>& tensors, const std::vector<P
 
 }  // namespace
 
+struct PendingTensors::State {
+  // Returns when the data are there: in memory, or for what this thread's stream does next.
+  void wait() const;
+
+  std::vector<Tensor> tensors;  // what is moved
+  RedistributeOptions options;
+  std::vector<Tensor> moved;
+  std::shared_ptr<detail::BackgroundTask> task;  // on the CPU
+  std::optional<detail::DeviceMark> there;       // on a GPU
+  bool taken = false;
+};
+
+namespace {
+
+// Whether the mesh's ranks can talk beside what they say in this thread. Where a mesh was made of groups that a program
+// had, there is nothing but these.
+bool has_background(const DeviceMesh& mesh) {
+  if (!mesh.coordinate()) return true;
+  for (int64_t axis = 0; axis < mesh.ndim(); ++axis) {
+    if (!mesh.group(axis).has_background()) return false;
+  }
+  return true;
+}
+
+// Starts a move whose tensors and targets were checked. It is over before it returns where nothing can go beside.
+std::shared_ptr<PendingTensors::State> start(const std::vector<Tensor>& tensors, const std::vector<Placements>& to,
+                                             const RedistributeOptions& options) {
+  const detail::CauseScope cause("redistribute", [&](detail::Cause& c) {
+    for (const Tensor& tensor : tensors) detail::about(c, tensor);
+  });
+  auto state = std::make_shared<PendingTensors::State>();
+  if (tensors.empty()) return state;
+  state->tensors = tensors;
+  state->options = options;
+  for (const Tensor& tensor : tensors) {
+    const detail::HeldBoxesPtr boxes = meta_of(tensor)->spec->boxes;
+    if (boxes && boxes->mesh->coordinate()) boxes->check_copies("redistribute_async");  // the ranks talk in this thread
+    detail::current_local(*meta_of(tensor));  // a view is brought up to date by this thread
+  }
+  const DeviceMesh mesh = meta_of(tensors.front())->spec->mesh;
+  const bool background = has_background(mesh);
+  const auto move = [state, to, background] {
+    if (to.size() == 1) {
+      state->moved = {detail::redistributed(state->tensors[0], to[0], state->options, background)};
+    } else {
+      state->moved = detail::redistributed(state->tensors, to, state->options, background);
+    }
+  };
+  const c10::Device device = meta_of(tensors.front())->local.device();
+  if (!background) {
+    move();
+  } else if (device.is_cpu()) {
+    state->task = mesh.world().state()->background().start(move);
+  } else {
+    // Collectives on a GPU return at once: a stream of their own is enough.
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    const detail::DeviceMark given(meta_of(tensors.front())->local);
+    const c10::StreamGuard beside(guard.getStreamFromGlobalPool(device));
+    given.wait();
+    move();
+    state->there = detail::DeviceMark(meta_of(state->moved.front())->local);
+  }
+  return state;
+}
+
+// One of the tensors that were started together.
+class Moving final : public detail::Arrival {
+ public:
+  Moving(std::shared_ptr<PendingTensors::State> state, size_t i) : state_(std::move(state)), i_(i) {}
+  Tensor local() override {
+    state_->wait();
+    return meta_of(state_->moved[i_])->local;
+  }
+
+ private:
+  const std::shared_ptr<PendingTensors::State> state_;
+  const size_t i_;
+};
+
+// Tensors that wait for their data when they are used.
+std::vector<Tensor> arriving(const std::vector<Tensor>& tensors, const std::vector<Placements>& to,
+                             const RedistributeOptions& options) {
+  const auto state = start(tensors, to, options);
+  std::vector<Tensor> results;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const detail::Spec& from = *meta_of(tensors[i])->spec;
+    if (!from.boxes && from.placements == to[i]) {
+      results.push_back(tensors[i]);
+      continue;
+    }
+    Tensor result = detail::wrap(detail::intern_spec(from.mesh, to[i], from.sizes, from.strides),
+                                 at::empty({0}, meta_of(tensors[i])->local.options()));
+    meta_of(result)->arrival = std::make_shared<Moving>(state, i);
+    results.push_back(detail::moved_edge(tensors[i], result, options));
+  }
+  return results;
+}
+
+}  // namespace
+
 Tensor redistribute(const Tensor& tensor, Placements placements, const RedistributeOptions& options) {
   check_options(options);
   const detail::CauseScope cause("redistribute", [&](detail::Cause& c) { detail::about(c, tensor); });
   const Placements to = target_of(tensor, std::move(placements));
   compare_where_asked({tensor}, {to});
+  if (options.async) return arriving({tensor}, {to}, options).front();
   return detail::redistribute_edge(tensor, to, options);
 }
 
@@ -96,6 +197,12 @@ Tensor redistribute(const Tensor& tensor, const DeviceMesh& mesh, Placements pla
   check_options(options);
   const auto& spec = detail::require_dtensor("redistribute", tensor).spec;
   if (spec->mesh == mesh && !options.relabel) return redistribute(tensor, std::move(placements), options);
+  if (options.async) {
+    detail::throw_value_error(ErrorText("redistribute", "only a move on one mesh goes on in the background")
+                                  .fact("from", to_string(spec->mesh))
+                                  .fact("to", to_string(mesh))
+                                  .help("leave async away"));
+  }
   const detail::CauseScope cause("redistribute", [&](detail::Cause& c) { detail::about(c, tensor); });
   const Placements to = checked("redistribute", mesh, spec->sizes, std::move(placements));
   refuse_new_partials("redistribute", {}, to);
@@ -117,55 +224,7 @@ Tensor redistribute(const Tensor& tensor, const DeviceMesh& mesh, Placements pla
   return detail::redistribute_edge(tensor, mesh, to, options);
 }
 
-struct PendingTensors::State {
-  std::vector<Tensor> tensors;  // what is moved
-  RedistributeOptions options;
-  std::vector<Tensor> moved;
-  std::shared_ptr<detail::BackgroundTask> task;  // on the CPU
-  detail::DeviceMark there;                      // on a GPU
-  bool taken = false;
-};
-
 namespace {
-
-// Starts a move whose tensors and targets were checked.
-PendingTensors start(const std::vector<Tensor>& tensors, const std::vector<Placements>& to,
-                     const RedistributeOptions& options) {
-  const detail::CauseScope cause("redistribute", [&](detail::Cause& c) {
-    for (const Tensor& tensor : tensors) detail::about(c, tensor);
-  });
-  compare_where_asked(tensors, to);
-  auto state = std::make_shared<PendingTensors::State>();
-  if (tensors.empty()) return PendingTensors(std::move(state));
-  state->tensors = tensors;
-  state->options = options;
-  for (const Tensor& tensor : tensors) {
-    const detail::HeldBoxesPtr boxes = meta_of(tensor)->spec->boxes;
-    if (boxes && boxes->mesh->coordinate()) boxes->check_copies("redistribute_async");  // the ranks talk in this thread
-    detail::current_local(*meta_of(tensor));  // a view is brought up to date by this thread
-  }
-  const DeviceMesh mesh = meta_of(tensors.front())->spec->mesh;
-  const auto move = [state, to] {
-    if (to.size() == 1) {
-      state->moved = {detail::redistributed(state->tensors[0], to[0], state->options, /*background=*/true)};
-    } else {
-      state->moved = detail::redistributed(state->tensors, to, state->options, /*background=*/true);
-    }
-  };
-  const c10::Device device = meta_of(tensors.front())->local.device();
-  if (device.is_cpu()) {
-    state->task = mesh.world().state()->background().start(move);
-  } else {
-    // Collectives on a GPU return at once: a stream of their own is enough.
-    const c10::impl::VirtualGuardImpl guard(device.type());
-    const detail::DeviceMark given(meta_of(tensors.front())->local);
-    const c10::StreamGuard beside(guard.getStreamFromGlobalPool(device));
-    given.wait();
-    move();
-    state->there = detail::DeviceMark(meta_of(state->moved.front())->local);
-  }
-  return PendingTensors(std::move(state));
-}
 
 // Where each tensor goes; throws where they cannot go together.
 std::vector<Placements> targets_of(const std::vector<Tensor>& tensors, const std::vector<Placements>& placements) {
@@ -197,32 +256,38 @@ std::vector<Tensor> redistribute(const std::vector<Tensor>& tensors, const std::
     for (const Tensor& tensor : tensors) detail::about(c, tensor);
   });
   compare_where_asked(tensors, to);
+  if (options.async) return arriving(tensors, to, options);
   return detail::redistribute_edges(tensors, to, options);
 }
 
 PendingTensor redistribute_async(const Tensor& tensor, Placements placements, const RedistributeOptions& options) {
-  check_options(options);
-  return PendingTensor(start({tensor}, {target_of(tensor, std::move(placements))}, options));
+  return PendingTensor(redistribute_async(std::vector{tensor}, {std::move(placements)}, options));
 }
 
 PendingTensors redistribute_async(const std::vector<Tensor>& tensors, const std::vector<Placements>& placements,
                                   const RedistributeOptions& options) {
   check_options(options);
-  return start(tensors, targets_of(tensors, placements), options);
+  const std::vector<Placements> to = targets_of(tensors, placements);
+  compare_where_asked(tensors, to);
+  return PendingTensors(start(tensors, to, options));
 }
 
-std::vector<Tensor> PendingTensors::wait() {
-  if (state_->taken) return state_->moved;
-  if (state_->task) {
-    state_->task->wait();
-  } else {
-    state_->there.wait();
-    for (const Tensor& moved : state_->moved) {
-      const Tensor& local = meta_of(moved)->local;
+void PendingTensors::State::wait() const {
+  if (task) {
+    task->wait();
+  } else if (there) {
+    there->wait();
+    for (const Tensor& tensor : moved) {
+      const Tensor& local = meta_of(tensor)->local;
       const c10::impl::VirtualGuardImpl guard(local.device().type());
       if (local.numel() > 0) local.record_stream(guard.getStream(local.device()));
     }
   }
+}
+
+std::vector<Tensor> PendingTensors::wait() {
+  if (state_->taken) return state_->moved;
+  state_->wait();
   state_->taken = true;
   for (size_t i = 0; i < state_->moved.size(); ++i) {
     state_->moved[i] = detail::moved_edge(state_->tensors[i], state_->moved[i], state_->options);

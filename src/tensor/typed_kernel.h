@@ -36,7 +36,7 @@ class CallScan {
     all_keys |= keys;
     shared_keys &= keys;
     if (meta == nullptr) return;
-    if (meta->origin) ready = false;
+    if (meta->origin || meta->arrival) ready = false;
     if (!meta->leaf_is_settled && impl->autograd_meta() != nullptr && c10::GradMode::is_enabled()) hook_leaf(tensor);
   }
   void operator()(const std::optional<at::Tensor>& tensor) {

@@ -1,6 +1,7 @@
 // What a user reads when a checkpoint cannot be saved or loaded: whole texts, the same on every rank.
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -13,6 +14,7 @@ namespace sherd::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::HasSubstr;
 
 class CheckpointErrorsTest : public ::testing::Test {
  protected:
@@ -49,6 +51,53 @@ TEST_F(CheckpointErrorsTest, NothingThere) {
   looked for: .metadata, __0.metadata, *.safetensors, or a file of torch.save or safetensors
   found: nothing
   help: the path that was given to save)");
+}
+
+// What a save would replace is its own: a run's folder given instead of a checkpoint's must not cost the run.
+TEST_F(CheckpointErrorsTest, AFolderWithOtherThingsIsNotReplaced) {
+  for (const char* name : {"run/step-1", "run/step-2"}) save(small_state(), path(name));
+  std::ofstream(path("run/log.txt")) << "loss 0.5";
+  const std::string expected = R"(save: the folder holds what is no checkpoint, and would be replaced as a whole
+  path: DIR/run
+  in it: log.txt, step-1, step-2
+  help: a folder of its own: DIR/run/checkpoint)";
+  EXPECT_EQ(text([&] { save(small_state(), path("run")); }), expected);
+  spawn(2, [&](World&) {
+    EXPECT_THAT(text([&] { save(small_state(), path("run")); }), HasSubstr("the folder holds what is no checkpoint"));
+  });
+  EXPECT_EQ(text([&] { save_async(small_state(), path("run")).wait(); }), expected);
+  EXPECT_TRUE(fs::exists(path("run/log.txt")));
+  StateDict state = small_state();
+  EXPECT_NO_THROW(load(state, path("run/step-2")));
+
+  // A model's folder with more than its weights, and the other way round a file in a checkpoint.
+  save(small_state(), path("model"), {.format = CheckpointFormat::safetensors});
+  std::ofstream(path("model/tokenizer.json")) << "{}";
+  EXPECT_THAT(text([&] { save(small_state(), path("model"), {.format = CheckpointFormat::safetensors}); }),
+              HasSubstr("in it: tokenizer.json"));
+  save(small_state(), path("ck"));
+  EXPECT_NO_THROW(save(small_state(), path("ck")));
+
+  std::ofstream(path("notes")) << "mine";
+  EXPECT_EQ(text([&] { save(small_state(), path("notes")); }), R"(save: there is a file where the folder is to be
+  path: DIR/notes
+  help: another path, or remove the file first)");
+  fs::create_directories(path("weights.pt/more"));
+  EXPECT_EQ(text([&] { save(small_state(), path("weights.pt")); }), R"(save: there is a folder where the file is to be
+  path: DIR/weights.pt
+  help: another path, or one without an ending for a folder)");
+  fs::create_directories(path("other.pt.parts"));
+  std::ofstream(path("other.pt.parts/mine")) << "mine";
+  EXPECT_THAT(text([&] { save(small_state(), path("other.pt")); }), HasSubstr("in it: mine"));
+}
+
+// Names beside a checkpoint that only look like what a save leaves behind.
+TEST_F(CheckpointErrorsTest, ABackupBesideACheckpointStays) {
+  save(small_state(), path());
+  for (const char* name : {"ck.old-backup", "ck.tmp-mine"}) fs::copy(path(), path(name), fs::copy_options::recursive);
+  save(small_state(), path());
+  save(small_state(), path());
+  for (const char* name : {"ck.old-backup", "ck.tmp-mine"}) EXPECT_TRUE(fs::exists(path(name) + "/.metadata")) << name;
 }
 
 TEST_F(CheckpointErrorsTest, KeysThatTheCheckpointLacks) {
@@ -118,6 +167,53 @@ TEST_F(CheckpointErrorsTest, ABitThatFlipped) {
                         fs::file_size(file)));
   EXPECT_NE(what.find("  reading: tensor w\n"), std::string::npos) << what;
   load(state, path(), {.verify = false});
+}
+
+// It is not needed to find what is stored, unless that is on a base.
+TEST_F(CheckpointErrorsTest, ADamagedManifest) {
+  const auto damage = [&](const std::string& name) {
+    const fs::path file = fs::path(path(name)) / "sherd.manifest";
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekp(20);
+    stream.put('!');
+    return fs::file_size(file);
+  };
+  // The digests follow.
+  const auto what = [&](const std::function<void()>& call) {
+    std::string found = text(call);
+    const size_t digest = found.find("      digest: ");
+    if (digest != std::string::npos) found.erase(digest, found.find("  help", digest) - digest);
+    return found;
+  };
+  const auto expected = [&](const std::string& name, uintmax_t size) {
+    return fmt::format(R"(load: the manifest of the checkpoint is damaged
+  file: DIR/{0}/sherd.manifest
+  bytes: 0 to {1}
+  because: decode_manifest: the bytes are not those that were written
+      in: DIR/{0}/sherd.manifest
+  help: another checkpoint, or LoadOptions{{.verify = false}} to take the bytes as they are)",
+                       name, size);
+  };
+  for (const auto format : {CheckpointFormat::dcp, CheckpointFormat::safetensors}) {
+    save(small_state(), path(), {.format = format});
+    const auto size = damage("ck");
+    StateDict state{{"w", torch::zeros({2, 3})}, {"step", 0}};
+    EXPECT_EQ(what([&] { load(state, path()); }), expected("ck", size));
+    load(state, path(), {.verify = false});
+    EXPECT_EQ(state.at("w").tensor()->sum().item<double>(), 15);
+    EXPECT_EQ(*state.at("step").integer(), 5);
+    fs::remove_all(path());
+  }
+  save(small_state(), path("one"));
+  save(small_state(), path("two"), {.base = path("one")});
+  const auto size = damage("two");
+  StateDict state = small_state();
+  EXPECT_EQ(what([&] { load(state, path("two")); }), expected("two", size));
+  EXPECT_EQ(text([&] { load(state, path("two"), {.verify = false}); }),
+            R"(load: the manifest of the checkpoint is damaged, and says where on its base the bytes are
+  file: DIR/two/sherd.manifest
+  wanted: DIR/two/__0_0.distcp
+  help: another checkpoint: this one cannot be read without its manifest)");
 }
 
 // One rank reads what both want; the other one finds the damage, too.

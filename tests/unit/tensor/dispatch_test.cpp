@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <functional>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "sherd/sherd.h"
 
@@ -216,6 +217,91 @@ TEST(MovingTest, TheTypeOfTheMoveHoldsTowardsAnotherMesh) {
     EXPECT_EQ(there.scalar_type(), at::kFloat);
     if (!to.coordinate()) return;
     EXPECT_TRUE(to_local(there).equal(torch::ones({4, 2})));
+  });
+}
+
+// Whatever uses the tensor first waits for it.
+TEST(AsyncTest, ATensorOnItsWayIsAnOrdinaryOne) {
+  spawn(4, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"a", "b"});
+    const Tensor x = numbers({6, 5});
+    const std::vector<Placements> lists{
+        {Shard(0), Replicate()}, {Shard(1), Shard(0)}, {Replicate(), Shard(1)}, {Replicate(), Replicate()}};
+    const std::vector<std::pair<std::string, std::function<Tensor(const Tensor&)>>> uses{
+        {"add", [](const Tensor& t) { return t + t; }},
+        {"in place", [](Tensor t) { return t.mul_(3); }},
+        {"slice", [](const Tensor& t) { return t.slice(0, 1, 4).clone(); }},
+        {"write through a view",
+         [](const Tensor& t) {
+           t.select(0, 2).fill_(9);
+           return t;
+         }},
+        {"out",
+         [](Tensor t) {
+           at::neg_out(t, t + 1);
+           return t;
+         }},
+        {"detach", [](const Tensor& t) { return t.detach() * 2; }},
+        {"lists", [](const Tensor& t) { return at::_foreach_add(List{t}, List{t})[0]; }},
+        {"softmax", [](const Tensor& t) { return t.softmax(0); }},
+        {"mm", [](const Tensor& t) { return t.mm(t.t()); }},
+        {"moved on",
+         [](const Tensor& t) {
+           return is_dtensor(t) ? redistribute(t, {Shard(1), Replicate()}, {.async = true}) : t;
+         }},
+    };
+    for (const Placements& from : lists) {
+      for (const Placements& to : lists) {
+        for (const auto& [name, use] : uses) {
+          const Tensor moved = redistribute(distribute_tensor(x, mesh, from), to, {.async = true});
+          EXPECT_EQ(placements_of(moved), to);
+          const Tensor got = full_tensor(use(from == to ? moved.clone() : moved));
+          EXPECT_TRUE(torch::allclose(got, use(x.clone()))) << name << got;
+        }
+        EXPECT_EQ(to_local(redistribute(distribute_tensor(x, mesh, from), to, {.async = true})).sizes(),
+                  to_local(distribute_tensor(x, mesh, to)).sizes());
+      }
+    }
+  });
+}
+
+TEST(AsyncTest, GradientsGoBackAndListsMoveTogether) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor a = distribute_tensor(numbers({4, 4}), mesh, {Shard(0)}).requires_grad_();
+    const Tensor b = from_local(numbers({4, 4}), mesh, {Partial()});
+    const std::vector<Tensor> moved = redistribute(List{a, b}, {{Shard(1)}, {Replicate()}}, {.async = true});
+    (moved[0] * moved[0]).sum().backward();
+    EXPECT_EQ(placements_of(a.grad()), Placements{Shard(0)});
+    EXPECT_TRUE(full_tensor(a.grad()).equal(numbers({4, 4}) * 2));
+    EXPECT_TRUE(full_tensor(moved[1]).equal(numbers({4, 4}) * 2));
+  });
+}
+
+// A backend that a program had carries one thread's calls: two would mix.
+TEST(AsyncTest, AGivenGroupIsNotUsedByTwoThreads) {
+  spawn(2, [](World& world) {
+    const Group given = Group::from_backend(world.group().backend(c10::DeviceType::CPU), {0, 1});
+    const DeviceMesh mesh = DeviceMesh::from_group(given, "cpu", "a");
+    EXPECT_FALSE(given.has_background());
+    for (int i = 0; i < 50; ++i) {
+      const Tensor x = distribute_tensor(numbers({8, 8}), mesh, {Shard(0)});
+      PendingTensor pending = redistribute_async(x, {Shard(1)});
+      const Tensor sum = x.sum();  // meanwhile, on the same group
+      const Tensor whole = full_tensor(sum);
+      EXPECT_TRUE(full_tensor(pending.wait()).equal(numbers({8, 8})));
+      EXPECT_TRUE(whole.equal(numbers({8, 8}).sum()));
+    }
+  });
+}
+
+TEST(AsyncTest, TowardsAnotherMeshItIsRefused) {
+  spawn(2, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"a"});
+    const DeviceMesh other("cpu", Mesh({{"b", 2}}, {1, 0}));
+    const Tensor x = distribute_tensor(numbers({4}), mesh, {Shard(0)});
+    EXPECT_EQ(error_of([&] { redistribute(x, other, {Shard(0)}, {.async = true}); }),
+              "redistribute: only a move on one mesh goes on in the background\n  from: [a=2]\n  to: [b=2]{1, 0}\n"
+              "  help: leave async away");
   });
 }
 
