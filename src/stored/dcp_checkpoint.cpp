@@ -13,8 +13,10 @@
 #include "format/transforms.h"
 #include "sherd/damage.h"
 #include "sherd/error.h"
+#include "storage/open_files.h"
 #include "stored/base_blocks.h"
 #include "stored/copy_elements.h"
+#include "stored/file_stream.h"
 #include "stored/memory_file.h"
 #include "stored/merge_metadata.h"
 #include "stored/open_block_file.h"
@@ -80,8 +82,11 @@ DcpCheckpoint::DcpCheckpoint(std::shared_ptr<Storage> storage, std::string path,
 }
 
 void DcpCheckpoint::take_manifest(const std::string& name) {
-  auto found = read_manifest(*storage_, storage_->join(path_, name), options_.tolerant);
+  bool damaged = false;
+  const std::string file = storage_->join(path_, name);
+  auto found = open_manifest(*storage_, file, options_, damaged);
   if (found) manifest_ = std::move(found);
+  if (damaged) damaged_manifest_ = file;
 }
 
 // A small file, whole, compared with its digest.
@@ -164,7 +169,7 @@ BlockFile::OpenedFile DcpCheckpoint::base_file(const format::BlockPlace& place) 
             .fact("file", name)
             .help("bring the base back; checkpoints saved without a base need no other"));
   }
-  return file = {name, storage_->open(name)};
+  return file = {name, open_while_read(storage_, name)};
 }
 
 std::string DcpCheckpoint::path_of_file(int32_t number) const {
@@ -182,7 +187,16 @@ BlockFile& DcpCheckpoint::file(int32_t number) {
         path, *digests, [this](const format::BlockPlace& place) { return base_file(place); }, options_);
     return *file;
   }
-  file = open_block_file(*storage_, path, digests, options_);
+  if (!damaged_manifest_.empty() && !storage_->exists(path) &&
+      storage_->exists(storage_->join(path_, FileStream::stored_name(name, true)))) {
+    throw std::runtime_error(
+        ErrorText(options_.operation,
+                  "the manifest of the checkpoint is damaged, and says where on its base the bytes are")
+            .fact("file", damaged_manifest_)
+            .fact("wanted", path)
+            .help("another checkpoint: this one cannot be read without its manifest"));
+  }
+  file = open_block_file(storage_, path, digests, options_);
   return *file;
 }
 

@@ -53,6 +53,7 @@ class DcpCheckpoint final : public StoredCheckpoint {
   std::string path_;
   OpenOptions options_;
   std::optional<format::Manifest> manifest_;
+  std::string damaged_manifest_;                   // its path, where it is taken as if it were not there
   std::vector<std::unique_ptr<BlockFile>> files_;  // by number, opened when they are needed
   std::map<std::pair<int32_t, int32_t>, BlockFile::OpenedFile> base_files_;
   std::shared_ptr<BlockFile> decoded_;  // the last one that was asked for, and where it is

@@ -6,17 +6,18 @@
 #include <utility>
 
 #include "sherd/error.h"
+#include "storage/open_files.h"
 
 namespace sherd::stored {
 
-std::unique_ptr<BlockFile> open_block_file(const Storage& storage, const std::string& path,
+std::unique_ptr<BlockFile> open_block_file(const std::shared_ptr<Storage>& storage, const std::string& path,
                                            const format::ManifestFile* digests, const OpenOptions& options) {
-  if (!storage.exists(path)) {
+  if (!storage->exists(path)) {
     throw std::runtime_error(ErrorText(options.operation, "a file of the checkpoint is missing")
                                  .fact("file", path)
                                  .help("another checkpoint, or bring the file back"));
   }
-  std::shared_ptr<const StoredFile> file = storage.open(path);
+  std::shared_ptr<const StoredFile> file = open_while_read(storage, path);
   if (digests != nullptr && digests->length != file->size()) {
     throw std::runtime_error(ErrorText(options.operation, "a file of the checkpoint has another length than was saved")
                                  .fact("file", path)

@@ -135,7 +135,8 @@ std::vector<std::string> SafetensorsCheckpoint::files_of_folder() {
 
 // One that tells of these files: another program may have written others into the folder.
 void SafetensorsCheckpoint::take_manifest() {
-  manifest_ = read_manifest(*storage_, storage_->join(folder_, format::kManifestName), options_.tolerant);
+  bool damaged = false;  // then the names of the files are all there is to go by
+  manifest_ = open_manifest(*storage_, storage_->join(folder_, format::kManifestName), options_, damaged);
   if (!manifest_) return;
   std::erase_if(manifest_->files, [](const auto& file) { return !std::string_view(file.name).ends_with(kFileEnd); });
   const auto& files = manifest_->files;
@@ -177,7 +178,7 @@ std::string SafetensorsCheckpoint::path_of(const std::string& name) const {
 }
 
 std::unique_ptr<BlockFile> SafetensorsCheckpoint::open_file(const std::string& name) const {
-  return open_block_file(*storage_, path_of(name), manifest_ ? manifest_->find(name) : nullptr, options_);
+  return open_block_file(storage_, path_of(name), manifest_ ? manifest_->find(name) : nullptr, options_);
 }
 
 format::SafetensorsFile SafetensorsCheckpoint::read_header(const std::string& name) {

@@ -65,19 +65,26 @@ class Verification {
   // Once as the library opens it; once so that what is damaged can be looked at nevertheless.
   void open() {
     std::unique_ptr<stored::StoredCheckpoint> strict;
+    const bool damaged_manifest = !read_manifest();
+    const auto add_metadata = [&](const DamagedCheckpoint& error) {
+      damage_.add({.problem = "the metadata cannot be read",
+                   .file = metadata_name(),
+                   .bytes = all_bytes(metadata_name()),
+                   .detail = first_line(error)});
+    };
     try {
       strict = stored::open_known(storage_, path_, {.verify = true, .operation = options_.operation});
     } catch (const DamagedCheckpoint& error) {
-      damage_.add({.problem = "the metadata cannot be read", .file = metadata_name(), .detail = first_line(error)});
+      if (!damaged_manifest) add_metadata(error);
     }
     if (strict) result_.format = strict->format();
-    if (strict && strict->digests() != nullptr) manifest_ = *strict->digests();
-    if (!strict) read_manifest();
+    if (strict) manifest_ = strict->digests() != nullptr ? std::optional(*strict->digests()) : std::nullopt;
     try {
       structure_ =
           stored::open_known(storage_, path_, {.verify = false, .every_rank = true, .operation = options_.operation});
       result_.format = structure_->format();
-    } catch (const DamagedCheckpoint&) {  // told already
+    } catch (const DamagedCheckpoint& error) {
+      if (damaged_manifest) add_metadata(error);  // else told already
     }
   }
 
@@ -86,14 +93,33 @@ class Verification {
     return path_.substr(path_.rfind('/') + 1);
   }
 
-  void read_manifest() {
+  std::optional<Damage::Bytes> all_bytes(const std::string& name) const {
+    const std::string file = stored::file_path(*storage_, path_, name);
+    if (!storage_->exists(file) || storage_->is_folder(file)) return std::nullopt;
+    return Damage::Bytes{0, storage_->open(file)->size()};
+  }
+
+  // False where there is one that cannot be read.
+  bool read_manifest() {
+    std::string name;
     try {
-      const std::string file = storage_->join(path_, stored::manifest_of(*storage_, path_));
-      if (!storage_->exists(file)) return;
+      name = stored::manifest_of(*storage_, path_);
+    } catch (const std::invalid_argument&) {  // the metadata, which are told of when they are opened
+      return true;
+    }
+    const std::string file = storage_->join(path_, name);
+    if (!storage_->exists(file)) return true;
+    try {
       const std::string bytes = stored::read_file(*storage_, file);
       manifest_ = format::decode_manifest(std::as_bytes(std::span(bytes)), file);
-    } catch (const std::exception&) {  // told when the checkpoint was opened
+    } catch (const std::invalid_argument& error) {
+      damage_.add({.problem = "the manifest cannot be read",
+                   .file = name,
+                   .bytes = all_bytes(name),
+                   .detail = first_line(error)});
+      return false;
     }
+    return true;
   }
 
   const format::Metadata& metadata() const { return structure_->metadata(); }

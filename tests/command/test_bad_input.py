@@ -66,7 +66,7 @@ class BadInputTest(unittest.TestCase):
             self.assertTrue(error.startswith(f"{verb}: "), error)
             self.assertIn("damaged/.metadata", error)
         result = run("verify", "damaged", folder=self.folder, code=1)
-        self.assertIn("damaged: .metadata: the metadata cannot be read", result.stdout)
+        self.assertIn("damaged: .metadata, bytes 0 to 100: the metadata cannot be read", result.stdout)
         cut = self.folder / "cut.pt"
         cut.write_bytes((checkpoints.FOLDER / "state.pt").read_bytes()[:5000])
         self.assertTrue(self.refused("inspect", "cut.pt", code=1).startswith("inspect: "))

@@ -81,6 +81,90 @@ TEST_F(CheckpointTest, AnyMeshToAnyMesh) {
   }
 }
 
+// Kinds of tensors that the states above have among others: each of them from and to every other.
+TEST_F(CheckpointTest, EveryKindOfTensorToEveryOther) {
+  const auto whole = torch::arange(7 * 6 * 3).view({7, 6, 3});
+  using Make = std::function<at::Tensor(StateMaker&, const at::Tensor&)>;
+  const std::vector<std::pair<const char*, Make>> kinds = {
+      {"plain", [](StateMaker&, const at::Tensor& x) { return x.clone(); }},
+      {"DTensor",
+       [](StateMaker& maker, const at::Tensor& x) {
+         const DeviceMesh mesh = maker.mesh();
+         return distribute_tensor(x, mesh, maker.placements(mesh, x.sizes().vec()), {.source = std::nullopt});
+       }},
+      {"ShardedTensor",
+       [](StateMaker& maker, const at::Tensor& x) {
+         const auto spec = maker.spec(x.sizes().vec());
+         return at::Tensor(sharded::shard_tensor(x, spec));
+       }},
+      {"LocalShardsWrapper", [](StateMaker& maker, const at::Tensor& x) { return maker.local_shards(x); }},
+      {"nested", [](StateMaker& maker, const at::Tensor& x) {
+         const at::Tensor made = maker.nested(x);
+         EXPECT_TRUE(sharded::is_sharded_tensor(made));
+         EXPECT_TRUE(sharded::is_sharded_tensor(sharded::ShardedTensor(made).local_shards().at(0).tensor));
+         return made;
+       }}};
+  for (uint32_t from = 0; from < kinds.size(); ++from) {
+    spawn(from % 2 == 0 ? 4 : 6, [&](World& world) {
+      StateMaker maker(from, world);
+      save({{"x", kinds[from].second(maker, whole)}}, path());
+    });
+    EXPECT_TRUE(load_state_dict(path()).at("x").tensor()->equal(whole)) << kinds[from].first;
+    for (uint32_t to = 0; to < kinds.size(); ++to) {
+      spawn(to % 2 == 0 ? 6 : 4, [&](World& world) {
+        StateMaker maker(100 + to, world);
+        StateDict state{{"x", kinds[to].second(maker, torch::zeros_like(whole))}};
+        load(state, path());
+        EXPECT_TRUE(holds(*state.at("x").tensor(), whole)) << kinds[from].first << " to " << kinds[to].first;
+      });
+    }
+  }
+}
+
+TEST_F(CheckpointTest, ADTensorOfLocalShards) {
+  const auto whole = torch::arange(8 * 6.).view({8, 6});
+  const auto make = [](const at::Tensor& x, const World& world) {
+    const auto rows = x.narrow(0, 4 * world.rank(), 4);
+    const LocalShardsWrapper mine({rows.narrow(1, 0, 2).clone(), rows.narrow(1, 2, 4).clone()},
+                                  {{4 * world.rank(), 0}, {4 * world.rank(), 2}}, {.global_size = Dims{8, 6}});
+    return from_local(mine, init_device_mesh("cpu", {2}), {Shard(0)}, {.shape = Dims{8, 6}});
+  };
+  spawn(2, [&](World& world) { save({{"x", make(whole, world)}}, path()); });
+  spawn(3, [&](World& world) {
+    StateMaker maker(1, world);
+    StateDict state{{"x", distribute_tensor(torch::zeros({8, 6}), init_device_mesh("cpu", {3}), {Shard(1)})}};
+    load(state, path());
+    EXPECT_TRUE(holds(*state.at("x").tensor(), whole));
+    save(state, path("columns"));
+  });
+  spawn(2, [&](World& world) {
+    StateDict state{{"x", make(torch::zeros({8, 6}), world)}};
+    load(state, path("columns"));
+    EXPECT_TRUE(holds(*state.at("x").tensor(), whole));
+  });
+}
+
+// The same keys and sizes again, something else about them: plans that were kept are not taken for it.
+TEST_F(CheckpointTest, PlansAreKeptByAllThatTheyDependOn) {
+  spawn(4, [&](World&) {
+    const auto mesh = init_device_mesh("cpu", {4});
+    for (int round = 0; round < 2; ++round) {
+      for (const auto dtype : {torch::kFloat, torch::kLong, torch::kHalf, torch::kByte, torch::kDouble}) {
+        for (const auto& placement : {Placement(Shard(0)), Placement(Shard(1)), Placement(Replicate())}) {
+          const auto whole = (torch::arange(48).view({8, 6}) + round).to(dtype);
+          save({{"x", distribute_tensor(whole, mesh, {placement})}, {"plain", whole}}, path());
+          const StateDict loaded = load_state_dict(path());
+          for (const char* key : {"x", "plain"}) {
+            EXPECT_EQ(loaded.at(key).tensor()->scalar_type(), dtype);
+            EXPECT_TRUE(loaded.at(key).tensor()->equal(whole)) << key << " " << c10::toString(dtype);
+          }
+          barrier(current_world().group());
+        }
+      }
+    }
+  });
+}
+
 TEST_F(CheckpointTest, AnyMeshToNone) {
   const auto tensors = draw_tensors(77, 20);
   spawn(4, [&](World& world) { save(make_state(tensors, 5, world, true), path()); });

@@ -67,13 +67,17 @@ class StateMaker : public SpecMaker {
   /// The tensor in one of the kinds that there are.
   at::Tensor make(const at::Tensor& whole) {
     const Dims size = whole.sizes().vec();
-    switch (below(4)) {
+    switch (below(6)) {
       case 0:
         return whole.clone();
       case 1: {
         const auto drawn = spec(size);
         return sharded::shard_tensor(whole, drawn);
       }
+      case 2:
+        return local_shards(whole);
+      case 3:
+        return nested(whole);
       default: {
         const DeviceMesh on = mesh();
         return distribute_tensor(whole, on, placements(on, size), {.source = std::nullopt});
@@ -81,7 +85,57 @@ class StateMaker : public SpecMaker {
     }
   }
 
+  /// Boxes that lie anywhere, several on a rank or none.
+  at::Tensor local_shards(const at::Tensor& whole) {
+    if (whole.dim() == 0) return whole.clone();
+    LocalShardsOptions options{.global_size = whole.sizes().vec(), .dtype = whole.scalar_type()};
+    std::vector<at::Tensor> shards;
+    std::vector<Dims> offsets;
+    for (const auto& box : grid(whole.sizes().vec()).build_metadata(whole.sizes().vec()).shards_metadata) {
+      if (box.placement->rank != world_.rank()) continue;
+      shards.push_back(part(whole, box.shard_offsets, box.shard_sizes).clone());
+      offsets.push_back(box.shard_offsets);
+    }
+    return LocalShardsWrapper(std::move(shards), offsets, options);
+  }
+
+  /// A ShardedTensor of ShardedTensors: pairs of ranks cut rows, the ranks of a pair columns.
+  at::Tensor nested(const at::Tensor& whole) {
+    const int64_t pairs = world_.size() / 2;
+    const bool fits = world_.size() % 2 == 0 && pairs > 1 && whole.dim() >= 2 && whole.size(0) >= pairs &&
+                      whole.size(1) >= 2 && whole.numel() > 0;
+    const int64_t cut = fits ? 1 + below(whole.size(1) - 1) : 0;
+    if (!fits) return whole.clone();
+    const int64_t pair = world_.rank() / 2;
+    const int64_t side = world_.rank() % 2;
+    Dims outer(static_cast<size_t>(whole.dim()), 0);
+    Dims inner = outer;
+    Dims rows = whole.sizes().vec();
+    outer[0] = pair * whole.size(0) / pairs;
+    rows[0] = (pair + 1) * whole.size(0) / pairs - outer[0];
+    inner[1] = side * cut;
+    Dims piece = rows;
+    piece[1] = side == 0 ? cut : whole.size(1) - cut;
+    Dims place = outer;
+    place[1] = inner[1];
+    std::vector<int64_t> others;
+    for (int64_t i = 0; i < pairs; ++i) others.push_back(2 * i + side);
+    const at::Tensor shard = in_one(part(whole, place, piece).clone(), inner, rows, {2 * pair, 2 * pair + 1});
+    return in_one(shard, outer, whole.sizes().vec(), others);
+  }
+
  private:
+  static at::Tensor part(at::Tensor whole, const Dims& offsets, const Dims& sizes) {
+    for (size_t d = 0; d < offsets.size(); ++d) whole = whole.narrow(static_cast<int64_t>(d), offsets[d], sizes[d]);
+    return whole;
+  }
+  at::Tensor in_one(const at::Tensor& shard, const Dims& offsets, const Dims& size, std::vector<int64_t> ranks) {
+    sharded::GroupOptions options;
+    options.ranks = std::move(ranks);
+    return sharded::init_from_local_shards({sharded::Shard::from_tensor_and_offsets(shard, offsets, world_.rank())},
+                                           size, options);
+  }
+
   const World& world_;
 };
 

@@ -29,6 +29,7 @@ DTYPES = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
     torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.bool, torch.complex32, torch.complex64, torch.complex128,
     torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu,
+    torch.float4_e2m1fn_x2,
 ]  # fmt: skip
 
 
@@ -270,12 +271,54 @@ class CheckpointTest(unittest.TestCase):
         (damage,) = sherd.verify_checkpoint(self.path).damage
         self.assertEqual((damage.file, damage.names), (place.relative_path, ["own (rank 1)"]))
 
-    def run_torch(self, ranks: int, path: str, collectives: bool) -> None:
-        program = Path(__file__).with_name("checkpoint_program.py")
+    def test_parts_that_are_stored_nowhere(self) -> None:
+        """Every rank names all rectangles, its own and those of the others."""
+        self.run_torch(2, self.path, collectives=True)
+        file = Path(self.path, ".metadata")
+        metadata = pickle.loads(file.read_bytes())
+        chunks = metadata.state_dict_metadata["a"].chunks
+        chunks.remove(next(chunk for chunk in chunks if tuple(chunk.offsets) == (5, 0)))
+        lost = [index for index in metadata.storage_data if index.fqn == "a" and tuple(index.offset) == (5, 0)]
+        for index in lost:
+            del metadata.storage_data[index]
+        file.write_bytes(pickle.dumps(metadata))
+
+        def text(rank: int) -> str:
+            mesh = sherd.init_device_mesh("cpu", (3,))
+            state = {"a": sherd.distribute_tensor(torch.zeros(10, 6), mesh, [sherd.Shard(1)]), "step": 0}
+            with self.assertRaises(ValueError) as caught:
+                sherd.load(state, self.path)
+            self.assertEqual(sherd.full_tensor(state["a"]).sum(), 0)
+            return str(caught.exception)
+
+        texts = sherd.spawn(3, text)
+        self.assertEqual(len(set(texts)), 1)
+        for rank in range(3):
+            missing = f"a: load: the checkpoint has no data for the part [5:10, {2 * rank}:{2 * rank + 2}]"
+            self.assertRegex(texts[0], rf"(?s)rank {rank}: load: .*?{re.escape(missing)}")
+
+    def test_ranks_of_sherd_to_ranks_of_torch(self) -> None:
+        """Into DTensors of torch, in another layout and on another number of ranks."""
+        whole = {"a": numbers((10, 6)), "b": numbers((5, 4), torch.float64), "plain": numbers((4,)), "step": 7}
+        for ranks in (2, 4):
+            path = f"{self.path}-{ranks}"
+
+            def save(rank: int, ranks: int = ranks, path: str = path) -> None:
+                mesh = sherd.init_device_mesh("cpu", (ranks // 2, 2))
+                state = dict(whole)
+                state["a"] = sherd.distribute_tensor(whole["a"], mesh, [sherd.Shard(0), sherd.Shard(1)])
+                state["b"] = sherd.distribute_tensor(whole["b"], mesh, [sherd.Replicate(), sherd.Shard(0)])
+                sherd.save(state, path)
+
+            sherd.spawn(ranks, save)
+            self.run_torch(2, path, collectives=True, program="checkpoint_load_program.py")
+
+    def run_torch(self, ranks: int, path: str, collectives: bool, program: str = "checkpoint_program.py") -> None:
+        file = Path(__file__).with_name(program)
         rendezvous = os.path.join(self.folder, f"store-{random.random()}")
         children = [
             subprocess.Popen(
-                [sys.executable, str(program), str(rank), str(ranks), rendezvous, path, str(int(collectives))],
+                [sys.executable, str(file), str(rank), str(ranks), rendezvous, path, str(int(collectives))],
                 stderr=subprocess.PIPE,
                 text=True,
             )
@@ -284,6 +327,35 @@ class CheckpointTest(unittest.TestCase):
         for child in children:
             _, errors = child.communicate(timeout=120)
             self.assertEqual(child.returncode, 0, errors)
+
+    def test_more_files_than_may_be_open(self) -> None:
+        """A checkpoint of as many ranks, whose files are read by several threads in turn."""
+        count = 300
+        for format in ("dcp", "safetensors"):
+            path = f"{self.path}-{format}"
+            sherd.spawn(count, lambda rank, path=path, format=format: sherd.save({f"w{rank}": numbers((50,), salt=rank)}, path, format=format))
+            self.assertGreater(len(os.listdir(path)), count)
+        program = f"""
+import resource, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import torch, sherd
+from test_checkpoint import numbers, same
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+for format in ("dcp", "safetensors"):
+    path = {self.path!r} + "-" + format
+    expected = {{f"w{{rank}}": numbers((50,), salt=rank) for rank in range({count})}}
+    for _ in range(2):
+        assert same(sherd.load_state_dict(path), dict(sorted(expected.items(), key=lambda item: int(item[0][1:]))))
+
+    def load(rank):
+        state = {{key: torch.zeros(50) for key in expected}}
+        sherd.load(state, path)
+        return same(state, expected)
+
+    assert sherd.spawn(4, load) == [True] * 4
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
 
     def test_places_beyond_two_gigabytes(self) -> None:
         """Items moved to where only 64 bits reach, in a file with a hole."""
