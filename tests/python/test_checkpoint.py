@@ -333,7 +333,11 @@ class CheckpointTest(unittest.TestCase):
         count = 300
         for format in ("dcp", "safetensors"):
             path = f"{self.path}-{format}"
-            sherd.spawn(count, lambda rank, path=path, format=format: sherd.save({f"w{rank}": numbers((50,), salt=rank)}, path, format=format))
+
+            def save(rank: int, path: str = path, format: str = format) -> None:
+                sherd.save({f"w{rank}": numbers((50,), salt=rank)}, path, format=format)
+
+            sherd.spawn(count, save)
             self.assertGreater(len(os.listdir(path)), count)
         program = f"""
 import resource, sys
@@ -612,7 +616,10 @@ for format in ("dcp", "safetensors"):
 
         def text(rank: int) -> str:
             mesh = sherd.init_device_mesh("cpu", (2,))
-            whole = {key: sherd.distribute_tensor(torch.zeros_like(value), mesh, [sherd.Replicate()]) for key, value in state.items()}
+            whole = {
+                key: sherd.distribute_tensor(torch.zeros_like(value), mesh, [sherd.Replicate()])
+                for key, value in state.items()
+            }
             with self.assertRaises(RuntimeError) as caught:
                 sherd.load(whole, self.path)
             return str(caught.exception)
