@@ -10,6 +10,7 @@ sherd_test(moving_test LABEL property LINK sherd TIMEOUT 300
 sherd_test(modules_test LABEL property LINK sherd SOURCES property/modules_test.cpp)
 sherd_test(joint_mesh_test LABEL property LINK sherd SOURCES property/joint_mesh_test.cpp)
 sherd_test(register_rule_test LABEL unit LINK sherd SOURCES unit/tensor/register_rule_test.cpp)
+sherd_test(allocation_test LABEL unit LINK sherd SOURCES unit/tensor/allocation_test.cpp)
 sherd_test(dispatch_test LABEL unit LINK sherd SOURCES unit/tensor/dispatch_test.cpp)
 sherd_test(dtensor_test LABEL unit LINK sherd SOURCES unit/tensor/dtensor_test.cpp)
 sherd_test(tensor_errors_test LABEL error LINK sherd SOURCES error/tensor_errors_test.cpp)

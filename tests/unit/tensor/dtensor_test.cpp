@@ -77,6 +77,56 @@ TEST(FromLocalTest, GradientsComeBackToTheLocalTensor) {
   });
 }
 
+// What the gradient of a part means is the program's to say.
+TEST(FromLocalTest, GradientsHaveThePlacementsThatWereAskedFor) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const Tensor part = numbers({2, 3}).requires_grad_();
+    const Tensor rows = distribute_tensor(numbers({2, 3}), mesh, {Shard(0)});
+    // Asked for as parts of a sum, the gradients of all ranks together are the gradient.
+    const Tensor own = from_local(part, mesh, {Replicate()}, {.grad_placements = Placements{Partial()}});
+    (own * rows).sum().backward();
+    EXPECT_TRUE(full_tensor(from_local(part.grad(), mesh, {Partial()})).equal(numbers({2, 3}))) << part.grad();
+    // By default it is whole on every rank.
+    const Tensor other = numbers({2, 3}).requires_grad_();
+    (from_local(other, mesh, {Replicate()}) * rows).sum().backward();
+    EXPECT_TRUE(other.grad().equal(numbers({2, 3}))) << other.grad();
+  });
+}
+
+TEST(FromLocalTest, StridesAreThoseThatWereGiven) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const Tensor x = numbers({3, 4}).t().contiguous().t();  // columns one after the other
+    const Tensor part = x.narrow(1, mesh.world().rank() * 2, 2);
+    const Tensor d = from_local(part, mesh, {Shard(1)}, {.shape = Dims{3, 4}, .stride = Dims{1, 3}});
+    EXPECT_EQ(d.strides(), (at::IntArrayRef{1, 3}));
+    EXPECT_TRUE(full_tensor(d).equal(x));
+    EXPECT_TRUE(full_tensor(d.t().reshape({12})).equal(x.t().reshape({12})));
+  });
+}
+
+TEST(ToLocalTest, TheGradientOfThePartsIsReadAsItWasSaid) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const Tensor whole = distribute_tensor(numbers({2, 3}), mesh, {Replicate()}).requires_grad_();
+    // Each rank's part of a sum, which together are the gradient.
+    const double factor = mesh.world().rank() + 1;
+    to_local(whole, Placements{Partial()}).mul(factor).sum().backward();
+    EXPECT_TRUE(full_tensor(whole.grad()).equal(torch::full({2, 3}, 3., torch::kDouble)));
+  });
+}
+
+TEST(ConstrainTest, MovesDTensorsAndLeavesOthersAlone) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const Tensor plain = numbers({4, 3});
+    EXPECT_TRUE(constrain(plain, {Shard(0)}).is_same(plain));
+    const Tensor rows = distribute_tensor(plain, mesh, {Shard(0)}).requires_grad_();
+    const Tensor columns = constrain(rows, {Shard(1)});
+    EXPECT_EQ(placements_of(columns), Placements{Shard(1)});
+    (columns * columns).sum().backward();
+    EXPECT_EQ(placements_of(rows.grad()), Placements{Shard(0)});
+    EXPECT_TRUE(full_tensor(rows.grad()).equal(plain * 2));
+  });
+}
+
 TEST(FromLocalTest, ACheckGivesReplicasTheDataOfTheFirst) {
   on_mesh({2}, [](const DeviceMesh& mesh) {
     const Tensor local = torch::full({3}, mesh.coordinate()->at(0));
@@ -233,6 +283,22 @@ TEST(OutsideTest, ARankOutsideTheMeshComputesNothing) {
       EXPECT_TRUE(torch::allclose(full_tensor(y), (numbers({4, 3}).mm(numbers({3, 2})) + 1).relu()));
     }
   });
+}
+
+// The ranks outside call nothing at all, and nobody waits for them.
+TEST(OutsideTest, NoCollectiveGoesBeyondTheMesh) {
+  spawn(3,
+        [](World& world) {
+          if (world.rank() == 2) return;
+          const DeviceMesh mesh("cpu", Mesh({{"a", 2}}, {0, 1}));
+          const Tensor rows = distribute_tensor(numbers({4, 3}), mesh, {Shard(0)}).requires_grad_();
+          const Tensor columns = redistribute(rows, {Shard(1)});
+          const Tensor found = from_local(numbers({world.rank() + 1, 3}), mesh, {Shard(0)}, {.check = true});
+          (columns.mm(columns.t()).softmax(0) + found.sum()).cumsum(0).mean().backward();
+          EXPECT_EQ(full_tensor(rows.grad()).sizes(), (at::IntArrayRef{4, 3}));
+          EXPECT_EQ(rows.argmax().item<int64_t>(), numbers({4, 3}).argmax().item<int64_t>());
+        },
+        {.timeout = std::chrono::seconds(20)});
 }
 
 TEST(DtypeTest, OperatorsKeepTheirDtypes) {
