@@ -148,7 +148,7 @@ std::vector<char> save(const ShardedTensor& tensor) {
   out.put(static_cast<uint64_t>(state.local_shards.size()));
   for (const Shard& shard : state.local_shards) {
     put(out, shard.metadata);
-    const Tensor data = shard.tensor.detach().to(c10::kCPU).contiguous();
+    const Tensor data = shard.tensor.detach().to(c10::kCPU).resolve_conj().resolve_neg().contiguous();
     out.put_text({static_cast<const char*>(data.const_data_ptr()), data.nbytes()});
   }
   const std::string bytes = out.take();

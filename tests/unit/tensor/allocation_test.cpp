@@ -53,7 +53,7 @@ TEST(AllocationTest, AHitTakesNothingFromTheHeap) {
       return blocks_of(distributed) - blocks_of(local);
     };
     EXPECT_LE(more([&] { total.add_(y); }, [&] { dtotal.add_(dy); }), 0);
-    EXPECT_LE(more([&] { x.t(); }, [&] { dx.t(); }), 0);
+    EXPECT_LE(more([&] { x.t(); }, [&] { dx.t(); }), kCalls);
     EXPECT_LE(more([&] { at::add(x, y); }, [&] { at::add(dx, dy); }), kCalls);
     EXPECT_LE(more([&] { at::relu(x); }, [&] { at::relu(dx); }), kCalls);
     EXPECT_LE(more([&] { at::softmax(x, 1); }, [&] { at::softmax(dx, 1); }), kCalls);
