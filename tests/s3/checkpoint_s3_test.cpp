@@ -103,8 +103,9 @@ class CheckpointsOnS3Test : public ::testing::Test {
     return {{"constant", blocks}, {"w", blocks + step}, {"step", step}};
   }
   static void expect_loaded(const StateDict& state, int64_t step) {
-    for (const auto& [name, value] : state_at(step)) {
-      if (value.tensor() != nullptr) EXPECT_TRUE(state.at(name).tensor()->equal(*value.tensor())) << name;
+    const StateDict expected = state_at(step);
+    for (const char* name : {"constant", "w"}) {
+      EXPECT_TRUE(state.at(name).tensor()->equal(*expected.at(name).tensor())) << name;
     }
     EXPECT_EQ(*state.at("step").integer(), step);
   }
