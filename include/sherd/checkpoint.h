@@ -59,8 +59,8 @@ struct SaveResult {
 /// states of the same keys, or different ones (stages of a pipeline): where a key is on several ranks, its tensors are
 /// parts of one. Objects that are no tensors, and plain tensors, are taken to be equal on all ranks that have them.
 /// When it returns the checkpoint is on disk and at its place on every rank; when it throws, on every rank, what was
-/// there before is untouched. Throws c10::ValueError for states that cannot be saved, c10::Error where the storage
-/// fails.
+/// there before is untouched. Ranks wait for one that is still writing, however long; for one that is gone, the world's
+/// timeout at most. Throws c10::ValueError for states that cannot be saved, c10::Error where the storage fails.
 SaveResult save(const StateDict& state, const std::string& path, const SaveOptions& options = {});
 
 /// A save under way.
@@ -80,7 +80,7 @@ class SaveFuture {
 
 /// The same in the background. Returns when a copy of the state is made: what is saved does not change any more. Where
 /// the last save_async of the group is not over, waits for it first, and throws what it threw unless somebody has seen
-/// it. All ranks call it in the same order.
+/// it. Throws on every rank or on none, also where one has no memory for the copy. All ranks call it in the same order.
 SaveFuture save_async(const StateDict& state, const std::string& path, const SaveOptions& options = {});
 
 struct LoadOptions {

@@ -9,7 +9,6 @@
 #include "checkpoint/tell_all.h"
 #include "comm/errors.h"
 #include "sharded/bytes.h"
-#include "sherd/collectives.h"
 
 namespace sherd::detail {
 namespace {
@@ -369,7 +368,7 @@ Agreement agree_on_state(const char* operation, const Group& group,
   }
   Gatherer gatherer(operation, group);
   if (!same || !known) {
-    const auto lists = all_gather_text(group, told(leaves, !same));
+    const auto lists = tell_all(operation, group, [&] { return told(leaves, !same); });
     for (size_t i = 0; i < lists.size(); ++i) gatherer.read(static_cast<int32_t>(i), lists[i]);
   }
   Agreeing agreeing(operation, group, leaves);

@@ -61,13 +61,13 @@ SaveFuture save_async(const StateDict& state, const std::string& path, const Sav
     slot.last.reset();
   }
   auto now = std::make_shared<State>(group, path, options);
-  now->saver.plan(state, [&] {
+  const auto check = [&] {
     if (failure.empty()) return;
     detail::throw_error(ErrorText("save_async", "the save before this one failed, and nobody asked how it ended")
                             .fact("because", failure)
                             .help("call it again; future.wait() tells earlier"));
-  });
-  now->saver.snapshot(slot.memory);
+  };
+  now->saver.plan(state, {.check = check, .memory = &slot.memory});
   now->task = world.state()->saves().start(
       [now, beside = group.in_background("checkpoint")] { now->result = now->saver.write(beside); });
   slot.last = now;

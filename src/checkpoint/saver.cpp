@@ -1,7 +1,9 @@
 #include "checkpoint/saver.h"
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -10,11 +12,12 @@
 #include "checkpoint/dtypes.h"
 #include "checkpoint/objects.h"
 #include "checkpoint/snapshot.h"
-#include "checkpoint/tell_all.h"
 #include "checkpoint/write_distcp.h"
 #include "checkpoint/write_safetensors.h"
 #include "comm/errors.h"
+#include "comm/group_state.h"
 #include "format/safetensors_texts.h"
+#include "sherd/collectives.h"
 #include "sherd/convert.h"
 #include "stored/commit_dcp.h"
 #include "stored/copy_elements.h"
@@ -22,6 +25,7 @@
 #include "stored/file_stream.h"
 #include "stored/retention.h"
 #include "stored/safetensors_checkpoint.h"
+#include "stored/target.h"
 
 namespace sherd::detail {
 namespace {
@@ -110,8 +114,13 @@ std::string Saver::open_draft() {
                           .fact("path", target_)
                           .help("another path, or SaveOptions{.overwrite = true}"));
   }
+  stored::check_target(kOperation, *storage_, target_,
+                       is_one_file() ? stored::TargetKind::file : stored::TargetKind::folder);
+  stored::check_target(kOperation, *storage_, path_, stored::TargetKind::folder);
   for (const std::string& path : {path_, target_}) {
-    for (const std::string& stale : storage_->drafts(path)) storage_->draft(path, stale)->discard();
+    for (const std::string& stale : storage_->drafts(path)) {
+      if (stored::is_checkpoint_id(stale)) storage_->draft(path, stale)->discard();
+    }
   }
   // What a save to one file left behind that was stopped between its two steps.
   if (is_one_file() && !storage_->list(path_).empty()) storage_->remove(path_);
@@ -120,14 +129,14 @@ std::string Saver::open_draft() {
   return id;
 }
 
-void Saver::plan(const StateDict& state, const std::function<void()>& check) {
+void Saver::plan(const StateDict& state, const SavePlanOptions& options) {
   std::vector<SavedLeaf> leaves;
   std::optional<StateDict> asked;
   try {
     Agreement agreement = agree_on_state(
         kOperation, group_,
         [&] {
-          if (check) check();
+          if (options.check) options.check();
           asked = asked_state(state);
           return leaves_of(kOperation, asked ? *asked : state);
         },
@@ -139,6 +148,7 @@ void Saver::plan(const StateDict& state, const std::function<void()>& check) {
       if (!draft_) draft_ = storage_->draft(path_, id_);
       if (!options_.base.empty()) base_ = std::make_unique<stored::BaseBlocks>(*storage_, options_.base, path_);
       collect(leaves);
+      if (options.memory != nullptr) snapshot(*options.memory);
       return told_dicts(asked ? *asked : state);
     });
     dicts_ = all_dicts(told);
@@ -182,8 +192,9 @@ void Saver::snapshot(at::Tensor& memory) {
   copy_into(memory, tensors);
 }
 
-SaveReport Saver::write_data() {
+SaveReport Saver::write_data(const StillWanted& wanted) {
   const auto told = [&](int64_t bytes) {
+    wanted.check();
     done_ += bytes;
     if (options_.progress) options_.progress(progress());
   };
@@ -255,13 +266,14 @@ void Saver::commit(const std::vector<SaveReport>& reports) {
 }
 
 // The folder that the ranks wrote becomes the file that was asked for.
-int64_t Saver::make_one_file() {
+int64_t Saver::make_one_file(const StillWanted& wanted) {
   try {
     RewriteOptions options;
     options.format = format_;
     options.overwrite = true;
     options.from_storage = storage_;
     options.to_storage = storage_;
+    options.progress = [&](int64_t, int64_t) { wanted.check(); };
     options.operation = kOperation;
     const int64_t bytes = rewrite_checkpoint({path_}, target_, options).bytes;
     storage_->remove(path_);
@@ -275,21 +287,46 @@ int64_t Saver::make_one_file() {
   }
 }
 
+// Called by all ranks, none of which is at work any more. Where they share what they wrote into, the first one removes
+// it and the others see nothing; where they do not, each has a draft of its own.
+void Saver::discard_on_all(const Group& group) noexcept {
+  try {
+    if (group.rank() == 0) draft_->discard();
+    if (group.size() == 1) return;
+    barrier(group);
+    if (group.rank() == 0) return;
+    const auto left = storage_->drafts(path_);
+    if (std::find(left.begin(), left.end(), id_) != left.end()) draft_->discard();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the first fault counts; the next save removes what is left
+  }
+}
+
 SaveResult Saver::write(const Group& group) {
   std::vector<SaveReport> reports;
   SaveResult result;
   try {
-    for (const std::string& answer : tell_all(kOperation, group, [&] { return encode(write_data()); })) {
+    // A group that has not talked yet connects now, while all are there: a rank that goes later is missed at once.
+    if (group.size() > 1) group.backend(c10::kCPU);
+    const auto write_and_tell = [&](const StillWanted& wanted) { return encode(write_data(wanted)); };
+    for (const std::string& answer : work_and_tell_all(kOperation, group, write_and_tell)) {
       reports.push_back(decode_report(answer));
     }
-    const auto answers = tell_all(kOperation, group, [&] {
-      if (group.rank() != 0) return std::string();
-      commit(reports);
-      return is_one_file() ? fmt::to_string(make_one_file()) : std::string();
-    });
+    std::function<std::string(const StillWanted&)> put_in_place;
+    if (group.rank() == 0) {
+      put_in_place = [&](const StillWanted& wanted) {
+        commit(reports);
+        return is_one_file() ? fmt::to_string(make_one_file(wanted)) : std::string();
+      };
+    }
+    const auto answers = work_and_tell_all(kOperation, group, put_in_place);
     if (is_one_file()) result.bytes = std::stoll(answers.front());
-  } catch (...) {
+  } catch (const c10::DistBackendError&) {
+    // Ranks are gone, and what the others are at is not known: one that has heard of nothing may be about to put in
+    // place what a second one would remove under its hands.
     if (group.rank() == 0) draft_->discard();
+    throw;
+  } catch (...) {
+    discard_on_all(group);
     throw;
   }
   for (const SaveReport& report : reports) {

@@ -4,28 +4,33 @@
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "checkpoint/save_report.h"
 #include "checkpoint/saved_state.h"
+#include "checkpoint/tell_all.h"
 #include "sherd/checkpoint.h"
 #include "stored/base_blocks.h"
 
 namespace sherd::detail {
 
+struct SavePlanOptions {
+  std::function<void()> check = {};  // before anything; what it throws is thrown on every rank
+  at::Tensor* memory = nullptr;      // what this rank is to write is copied there; made larger where it is too small
+};
+
 class Saver {
  public:
   Saver(const Group& group, std::string path, SaveOptions options);
 
-  /// Agrees with the other ranks on who writes what, and opens the draft. Throws on every rank or on none, also where
-  /// `check` does.
-  void plan(const StateDict& state, const std::function<void()>& check = {});
-  /// Copies what this rank is to write into `memory`, which is made larger where it is too small.
-  void snapshot(at::Tensor& memory);
+  /// Agrees with the other ranks on who writes what, and opens the draft. Throws on every rank or on none, and leaves
+  /// no draft then.
+  void plan(const StateDict& state, const SavePlanOptions& options = {});
   /// Writes it, and puts the checkpoint in its place. `group` has the same ranks as the one that planned. Throws on
-  /// every rank or on none; a save that failed leaves no draft.
+  /// every rank or on none; a save that failed leaves no draft. A rank that is at work is waited for, however long.
   SaveResult write(const Group& group);
 
   CheckpointProgress progress() const { return {done_.load(), total_.load()}; }
@@ -35,11 +40,13 @@ class Saver {
   void check_options() const;
   bool is_one_file() const;
   void collect(const std::vector<SavedLeaf>& leaves);
-  SaveReport write_data();
+  void snapshot(at::Tensor& memory);
+  SaveReport write_data(const StillWanted& wanted);
   void check_files(const std::vector<SaveReport>& reports) const;
   void commit(const std::vector<SaveReport>& reports);
   void commit_distcp(const std::vector<SaveReport>& reports);
-  int64_t make_one_file();
+  int64_t make_one_file(const StillWanted& wanted);
+  void discard_on_all(const Group& group) noexcept;
 
   Group group_;
   std::string target_;  // what the caller asked for

@@ -40,6 +40,7 @@ void copy_into(at::Tensor& memory, const std::vector<at::Tensor*>& tensors) {
   if (!memory.defined() || memory.numel() < total || (pinned && !memory.is_pinned())) {
     // Not in huge pages: it is touched for the first time once, and a virtual machine may not have so much in one piece
     // at hand. The first snapshot took twice as long with them, later ones the same.
+    memory.reset();  // before the next one is asked for
     memory = at::empty({total}, at::TensorOptions(c10::kByte).pinned_memory(pinned));
   }
   int64_t at = 0;

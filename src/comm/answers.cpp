@@ -1,35 +1,59 @@
 #include "comm/answers.h"
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <functional>
+#include <stdexcept>
 
 #include "comm/errors.h"
 #include "sherd/collectives.h"
 
 namespace sherd {
 
+namespace {
+
+constexpr char kGave = '=';
+constexpr char kWrongArgument = 'v';
+constexpr char kFailed = 'x';
+
+}  // namespace
+
+bool detail::is_failure(const std::string& told) { return told.front() == kWrongArgument || told.front() == kFailed; }
+
+std::string detail::telling_of(const std::function<std::string()>& say) {
+  try {
+    return kGave + say();
+  } catch (const c10::ValueError&) {
+    return kWrongArgument + message_of_current_exception();
+  } catch (const std::invalid_argument&) {
+    return kWrongArgument + message_of_current_exception();
+  } catch (...) {
+    return kFailed + message_of_current_exception();
+  }
+}
+
+std::vector<std::string> detail::answers_in(std::vector<std::string> told, const Group& group,
+                                            std::string_view operation, FailureKind kind) {
+  const auto failed = std::count_if(told.begin(), told.end(), is_failure);
+  const bool other_faults =
+      std::any_of(told.begin(), told.end(), [](const std::string& text) { return text.front() == kFailed; });
+  ErrorText error(operation, fmt::format("{} of {} ranks failed", failed, group.size()));
+  for (size_t i = 0; i < told.size(); ++i) {
+    const bool is_one = is_failure(told[i]);
+    told[i].erase(0, 1);
+    if (is_one) error.fact(fmt::format("rank {}", group.ranks()[i]), told[i]);
+  }
+  if (failed == 0) return told;
+  error.help("mend what these ranks say; no rank went on");
+  if (kind == FailureKind::as_told && other_faults) throw_error(error);
+  throw_value_error(error);
+}
+
 std::vector<std::string> detail::answers_of_all(const Group& group, std::string_view operation,
                                                 const std::function<std::string()>& say) {
-  constexpr char kFailed = 'x';
-  std::string mine;
-  try {
-    mine = "=" + say();
-  } catch (...) {
-    mine = kFailed + message_of_current_exception();
-  }
-  std::vector<std::string> all = all_gather_text(group, mine);
-  const auto failed =
-      std::count_if(all.begin(), all.end(), [](const std::string& text) { return text.front() == kFailed; });
-  ErrorText error(operation, fmt::format("{} of {} ranks failed", failed, group.size()));
-  for (size_t i = 0; i < all.size(); ++i) {
-    const bool is_failure = all[i].front() == kFailed;
-    all[i].erase(0, 1);
-    if (is_failure) error.fact(fmt::format("rank {}", group.ranks()[i]), all[i]);
-  }
-  if (failed > 0) throw_value_error(error.help("mend what these ranks say; no rank went on"));
-  return all;
+  return answers_in(all_gather_text(group, telling_of(say)), group, operation, FailureKind::value_error);
 }
 
 std::optional<detail::Difference> detail::find_difference(const Group& group, const std::string& text) {

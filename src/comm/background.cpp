@@ -62,11 +62,15 @@ Background::~Background() {
 
 std::shared_ptr<BackgroundTask> Background::start(std::function<void()> work) {
   auto task = std::make_shared<BackgroundTask>(std::move(work));
-  const std::lock_guard lock(mutex_);
-  waiting_.push_back(task);
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
-  changed_.notify_all();
+  start(task);
   return task;
+}
+
+void Background::start(std::shared_ptr<BackgroundTask> task) {
+  const std::lock_guard lock(mutex_);
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  waiting_.push_back(std::move(task));
+  changed_.notify_all();
 }
 
 void Background::drain() {

@@ -46,6 +46,8 @@ class Background {
   Background& operator=(const Background&) = delete;
 
   std::shared_ptr<BackgroundTask> start(std::function<void()> work);
+  /// The same for one that was made before, maybe by another thread. Once for each.
+  void start(std::shared_ptr<BackgroundTask> task);
   /// Returns when nothing is under way.
   void drain();
 

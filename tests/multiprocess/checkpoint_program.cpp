@@ -1,6 +1,6 @@
 // A rank of a program that saves and loads: checkpoint_program PATH WHAT [WHO]. "saves N" writes the number N; "dies
-// while saving" and "dies while loading": rank WHO is killed in the middle of it; "loads" prints the number that is
-// there. Prints the error that this rank gets and exits with 3.
+// while saving", "dies while saving in the background" and "dies while loading": rank WHO is killed in the middle of
+// it; "loads" prints the number that is there. Prints the error that this rank gets and exits with 3.
 
 #include <torch/torch.h>
 
@@ -41,6 +41,8 @@ int main(int argc, char** argv) {
     sherd::StateDict state = state_of(world, what == "saves" ? number : 0);
     if (what == "saves") sherd::save(state, path);
     if (what == "dies while saving") sherd::save(state, path, {.progress = dies(is_meant)});
+    if (what == "dies while saving in the background")
+      sherd::save_async(state, path, {.progress = dies(is_meant)}).wait();
     if (what == "dies while loading") sherd::load(state, path, {.progress = dies(is_meant)});
     if (what == "loads") {
       sherd::load(state, path);
