@@ -102,8 +102,9 @@ struct LoadResult {
 /// Fills the state from a checkpoint, whatever mesh it was saved on: tensors in place, each rank reading the byte
 /// ranges it holds, converted to the tensor's dtype; other values are replaced. Everything is checked before the first
 /// byte is written: keys, shapes, that the checkpoint covers what is asked for, that files are there and long enough.
-/// Throws on every rank or on none: c10::ValueError for a state that does not fit, c10::Error for files that are
-/// missing or damaged; where damage is found while reading, tensors may have been filled in part.
+/// Ranks wait for one that is still reading as save does for one that writes. Throws on every rank or on none:
+/// c10::ValueError for a state that does not fit, c10::Error for files that are missing or damaged; where damage is
+/// found while reading, tensors may have been filled in part.
 LoadResult load(StateDict& state, const std::string& path, const LoadOptions& options = {});
 
 /// The whole checkpoint, without a state to fill: plain tensors on the CPU. Names: the keys to load (as flattened) or

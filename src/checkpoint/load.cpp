@@ -530,7 +530,7 @@ std::optional<LoadResult> detail::load_unless_damaged(StateDict& state, const st
     std::vector<std::string> faults;
     bool failed = false;  // a rank, for another reason than damage
     told.clear();
-    const auto answers = tell_all(kOperation, group, [&] {
+    const auto answers = work_and_tell_all(kOperation, group, [&](const StillWanted&) {
       ByteWriter answer;
       const auto tell = [&](bool fails, const std::string& fault, const std::string& word) {
         answer.put(fails);

@@ -26,13 +26,17 @@ const std::string kPath = "runs/ck";
 struct Meets {
   std::function<void(const std::string& name)> at_file = [](const std::string&) {};
   std::function<void()> at_commit = [] {};
+  std::function<void(const std::string& path)> at_open = [](const std::string&) {};
 };
 
 class StorageThatMeets final : public Storage {
  public:
   StorageThatMeets(std::shared_ptr<Storage> storage, Meets meets)
       : storage_(std::move(storage)), meets_(std::move(meets)) {}
-  std::unique_ptr<StoredFile> open(const std::string& path) const override { return storage_->open(path); }
+  std::unique_ptr<StoredFile> open(const std::string& path) const override {
+    meets_.at_open(path);
+    return storage_->open(path);
+  }
   bool exists(const std::string& path) const override { return storage_->exists(path); }
   std::vector<std::string> list(const std::string& folder) const override { return storage_->list(folder); }
   void remove(const std::string& path) override { storage_->remove(path); }
@@ -146,6 +150,23 @@ TEST_P(SlowRankTest, IsWaitedForLongerThanTheTimeout) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Steps, SlowRankTest, ::testing::Values("data", "commit", "one file"));
+
+TEST(CheckpointRanksTest, ARankThatReadsForLongIsWaitedFor) {
+  const auto storage = memory_storage();
+  EXPECT_THAT(on_ranks(3, [&](World&) { save(state_of(1), kPath, {.storage = storage}); }), Each(Ended()));
+  Meets meets;
+  meets.at_open = [](const std::string& path) {
+    if (path.ends_with("__1_0.distcp")) sleep_long();
+  };
+  const auto slow = std::make_shared<StorageThatMeets>(storage, meets);
+  EXPECT_THAT(on_ranks(3,
+                       [&](World&) {
+                         StateDict state = state_of(0);
+                         load(state, kPath, {.storage = slow});
+                         EXPECT_EQ(full_tensor(*state.at("x").tensor()).sum().item<double>(), 30);
+                       }),
+              Each(Ended()));
+}
 
 // One rank needs half a minute, another one fails at once.
 TEST(CheckpointRanksTest, ARankAtWorkStopsWhenAnotherFails) {
