@@ -186,7 +186,7 @@ def constrain(tensor: torch.Tensor, placements: Sequence[Placement]) -> torch.Te
     if not _C.is_dtensor(check_tensor("constrain", tensor)):
         return tensor
     wanted = checked_placements("constrain", placements, _C.mesh_of(tensor))
-    return _C.redistribute(tensor, wanted, _C.RedistributeOptions("automatic", 64 << 20, None, None, False))
+    return _C.redistribute(tensor, wanted, _C.RedistributeOptions("automatic", 64 << 20, None, None, False, False))
 
 
 def distribute_parameter_(
