@@ -218,8 +218,8 @@ class TorchSaveTest(TestOfFormats):
 
 @unittest.skipIf(safetensors is None, "needs safetensors")
 class SafetensorsTest(TestOfFormats):
-    # Those of the library that PyTorch has, too.
-    DTYPES = [dtype for dtype in DTYPES if dtype not in (torch.complex32, torch.complex128)]
+    # Those of the library that PyTorch has, too. Two float4 share a byte, which not every shape fills: test_safetensors.py has them.
+    DTYPES = [dtype for dtype in DTYPES if dtype not in (torch.complex32, torch.complex128, torch.float4_e2m1fn_x2)]
 
     def tensors(self) -> dict[str, torch.Tensor]:
         shapes = [(3, 5), (), (0,), (4, 0, 2), (7,), (2, 3, 4)]
