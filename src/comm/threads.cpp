@@ -18,6 +18,9 @@ constexpr int64_t kSmall = 16 * 1024;
 constexpr size_t kSlice = size_t{512} * 1024;
 constexpr size_t kLine = 64;
 
+// What a rank reads once and writes to all: it stays in its cache meanwhile.
+constexpr size_t kPiece = size_t{128} * 1024;
+
 bool plain(const at::Tensor& tensor) {
   return tensor.device().is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
@@ -85,6 +88,47 @@ void ThreadsBackend::copy_block(const Call& call, size_t output, int from, size_
   copy_bytes(to.mutable_data_ptr(), given.const_data_ptr(), to.nbytes(), best_for_gathered(bytes));
 }
 
+// Where all results are to hold the same bytes, many of them: each rank writes its share of these to all results, so
+// that they are read from memory once, and not by every rank again. `places[i]` is where `given[i]` goes on each rank.
+void ThreadsBackend::share_out(const std::vector<at::Tensor>& given,
+                               const std::vector<std::vector<at::Tensor>>& places) const {
+  size_t total = 0;
+  for (const at::Tensor& tensor : given) total += tensor.nbytes();
+  const auto n = static_cast<size_t>(getSize());
+  const size_t share = (total / n + kLine) / kLine * kLine;
+  const size_t begin = std::min(total, static_cast<size_t>(getRank()) * share), end = std::min(total, begin + share);
+  size_t at = 0;  // of given[i] among all bytes
+  for (size_t i = 0; i < given.size(); ++i) {
+    const auto* from = static_cast<const std::byte*>(given[i].const_data_ptr());
+    const size_t last = std::min(end, at + given[i].nbytes());
+    for (size_t here = std::max(begin, at); here < last; here += kPiece) {
+      for (const at::Tensor& place : places[i]) {
+        auto* to = static_cast<std::byte*>(place.mutable_data_ptr());
+        if (to != from) copy_bytes(to + (here - at), from + (here - at), std::min(kPiece, last - here), CopyTo::memory);
+      }
+    }
+    at += given[i].nbytes();
+  }
+}
+
+// An all_gather of many bytes, all of them laid out plainly on every rank; false where it is another one.
+bool ThreadsBackend::gather_by_shares(const Call& call) const {
+  size_t bytes = 0;
+  for (const at::Tensor& tensor : call.outputs) bytes += tensor.nbytes();
+  if (best_for(bytes) != CopyTo::memory) return false;
+  std::vector<at::Tensor> given;
+  std::vector<std::vector<at::Tensor>> places(call.outputs.size());
+  for (int i = 0; i < getSize(); ++i) {
+    if (!hub_->runs(getRank(), i).empty()) return false;
+    const Call& other = hub_->call(getRank(), i);
+    given.push_back(other.inputs[0]);
+    for (size_t k = 0; k < places.size(); ++k) places[k].push_back(other.outputs[k]);
+    if (!plain(other.inputs[0]) || !std::all_of(other.outputs.begin(), other.outputs.end(), plain)) return false;
+  }
+  share_out(given, places);
+  return true;
+}
+
 // The root would have nothing to do: it writes a share of what each of the others takes.
 void ThreadsBackend::copy_from_root(const Call& call) const {
   const at::Tensor& given = hub_->call(getRank(), call.root).outputs.front();
@@ -95,6 +139,11 @@ void ThreadsBackend::copy_from_root(const Call& call) const {
   if (!all_plain) {
     if (!root) copy_elements(call.outputs.front(), given);
     return;
+  }
+  if (best_for(bytes) == CopyTo::memory) {
+    std::vector<at::Tensor> places;
+    for (int i = 0; i < getSize(); ++i) places.push_back(hub_->call(getRank(), i).outputs.front());
+    return share_out({given}, {places});
   }
   const size_t share = bytes / static_cast<size_t>(getSize()) / kLine * kLine;
   const auto copy = [&](const at::Tensor& to, size_t begin, size_t end) {
@@ -113,6 +162,8 @@ void ThreadsBackend::move(const Call& call) {
   const bool root = call.root == getRank();
   switch (call.kind) {
     case Collective::all_gather:
+      if (gather_by_shares(call)) return;
+      [[fallthrough]];
     case Collective::gather:
       for_each_from(getRank(), call.outputs.size(), [&](size_t i) { copy_block(call, i, static_cast<int>(i), 0); });
       return;

@@ -32,6 +32,8 @@ class ThreadsBackend final : public SyncBackend, public TakesRuns {
   void reduce_in_chunks(const Call& call, const std::vector<at::Tensor>& parts);
   void copy_block(const Call& call, size_t output, int from, size_t input) const;
   void copy_from_root(const Call& call) const;
+  void share_out(const std::vector<at::Tensor>& given, const std::vector<std::vector<at::Tensor>>& places) const;
+  bool gather_by_shares(const Call& call) const;
   ByteRuns runs_from(int rank, size_t block) const;
   std::vector<at::Tensor> inputs_of_all(size_t block) const;
 

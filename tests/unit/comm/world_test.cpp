@@ -256,5 +256,45 @@ TEST(GroupTest, WrapsABackendThatExists) {
   });
 }
 
+// Large results are written by all ranks together, each its share of the bytes, wherever the parts begin and end.
+TEST(ThreadsTest, LargeGathersAndBroadcastsReachEveryPlace) {
+  for (const int ranks : {2, 3, 5}) {
+    spawn(ranks, [ranks](World& world) {
+      const int me = world.rank();
+      const auto values = [](int64_t numel, int salt) {
+        return torch::arange(numel, torch::kInt).mul(7).add(salt).remainder(251).to(torch::kUInt8);
+      };
+      std::vector<int64_t> numels;
+      for (int i = 0; i < ranks; ++i) numels.push_back(i == 1 ? 0 : 3'000'001 * (i + 1) + 17);
+      std::vector<at::Tensor> parts;
+      int64_t total = 0, before = 0;
+      for (int i = 0; i < ranks; ++i) {
+        parts.push_back(values(numels[static_cast<size_t>(i)], i));
+        if (i < me) before += numels[static_cast<size_t>(i)];
+        total += numels[static_cast<size_t>(i)];
+      }
+      for (const int64_t more : {0, 9'000'000}) {  // on both sides of where a result counts as large
+        numels[0] += more;
+        total += more;
+        if (me > 0) before += more;
+        parts[0] = values(numels[0], 0);
+        const at::Tensor& mine = parts[static_cast<size_t>(me)];
+        const at::Tensor out = torch::zeros({total}, torch::kUInt8);
+        all_gather_uneven(world.group(), out, mine, numels).wait();
+        EXPECT_TRUE(out.equal(torch::cat(parts)));
+        // From its own place in the result.
+        const at::Tensor again = torch::zeros({total}, torch::kUInt8);
+        const at::Tensor own = again.narrow(0, before, mine.numel());
+        own.copy_(mine);
+        all_gather_uneven(world.group(), again, own, numels).wait();
+        EXPECT_TRUE(again.equal(torch::cat(parts)));
+      }
+      const at::Tensor told = me == ranks - 1 ? values(11'000'003, 5) : torch::zeros({11'000'003}, torch::kUInt8);
+      broadcast(world.group(), told, ranks - 1).wait();
+      EXPECT_TRUE(told.equal(values(11'000'003, 5)));
+    });
+  }
+}
+
 }  // namespace
 }  // namespace sherd
