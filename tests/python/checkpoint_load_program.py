@@ -28,5 +28,5 @@ for dims in ({"a": 1, "b": 1}, {"a": 0, "b": 0}):
     full = {key: value.full_tensor() if key in dims else value for key, value in state.items()}
     assert same(expected, full), full
 dist.destroy_process_group()
-# Nothing of sherd was called here. Twice in a day such a process ended with "terminate called" on its way out; whose thread it was is not known.
+# Nothing of sherd was called here. Once such a process ended with "terminate called" on its way out; whose thread it was is not known.
 os._exit(0)

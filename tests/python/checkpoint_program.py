@@ -32,5 +32,5 @@ if not collectives:  # torch gives each rank its own
     assert same(loaded, own_values(rank)), loaded
 dist.barrier()
 dist.destroy_process_group()
-# Nothing of sherd was called here. Twice in a day such a process ended with "terminate called" on its way out; whose thread it was is not known.
+# Nothing of sherd was called here. Once such a process ended with "terminate called" on its way out; whose thread it was is not known.
 os._exit(0)
