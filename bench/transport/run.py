@@ -7,8 +7,10 @@ is that of the whole tensor: what all_gather makes, what reduce_scatter and all_
 
 Prints a table and writes BUILD/bench/transport.json, a list of {"case", "sherd_s", "python_s", "ratio", "bytes_moved",
 "bytes_needed", "peak_bytes", "copy_s", "threads_s", "sherd_cpu_s", "python_cpu_s", "copy_cpu_s"}. `ratio` is python_s / sherd_s: 10 means that sherd takes a tenth of
-the time. `bytes_moved` is what a rank reads of the others' data, `bytes_needed` the least it could, `peak_bytes` the memory
-beside the tensors that a rank takes. `copy_s` is the time of plain memory copies of all that the call must write on a rank,
+the time. `bytes_moved` is what a rank receives from others, as the recorder counts it, `bytes_needed` the least it could.
+`peak_bytes` is the memory that a rank takes beside its tensors, as the kernel counts it: what the call takes at its highest,
+and the rank's part of the memory that its group shares. All three are means over the ranks.
+`copy_s` is the time of plain memory copies of all that the call must write on a rank,
 its own block included, on all ranks at once. With "_cpu_s" in their names the same as time of rank 0 on a core: on a
 machine that is busy with other things they say more.
 """
@@ -20,8 +22,7 @@ HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 from ranks import best, finish, options_of, run_sides, size_text, time_text  # noqa: E402  (stands beside the folders of the benchmarks)
 
-SMALL = 32 * 1024  # an all_reduce of at most these bytes is made by every rank
-STAGED = 2 * 1024 * 1024  # SHERD_SHM_BYTES
+SMALL = 32 * 1024  # of at most these bytes it is the meeting that takes time, and not the copies
 
 # What is to be reached: the least ratio to Gloo, the most times that of plain copies, and how much slower than processes
 # threads may seem on a busy machine.
@@ -44,16 +45,15 @@ def main():
     for (collective, size, ranks), mine in sorted(shm.items(), key=lambda item: (item[0][2], item[0][0], item[0][1])):
         sherd, python, copy = mine["seconds"], peers[collective, size, ranks]["seconds"], mine["copy_seconds"]
         case = f"{collective} {size_text(size)} {ranks} ranks"
-        small = collective == "all_reduce" and size <= SMALL
         rows.append(
             {
                 "case": case,
                 "sherd_s": sherd,
                 "python_s": python,
                 "ratio": round(python / sherd, 2),
-                "bytes_moved": size * (ranks - 1) if small else mine["bytes_needed"],
+                "bytes_moved": mine["bytes_moved"],
                 "bytes_needed": mine["bytes_needed"],
-                "peak_bytes": STAGED,
+                "peak_bytes": mine["peak_bytes"],
                 "copy_s": copy,
                 "threads_s": threads[collective, size, ranks]["seconds"],
                 "sherd_cpu_s": mine["cpu_seconds"],

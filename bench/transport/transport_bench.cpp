@@ -1,8 +1,8 @@
 // What does a collective cost between ranks of one host? The ranks are the processes that a launcher started, or
-// threads
-// (--threads N). Rank 0 prints a list of {"case", "seconds", "copy_seconds", ...}: the time of one call, and that of
-// copying the bytes that the call must write on a rank (its own block included) from memory to memory, on all ranks at
-// once.
+// threads (--threads N). Rank 0 prints a list of {"case", "seconds", "copy_seconds", ...}: the time of one call, and
+// that of copying the bytes that the call must write on a rank (its own block included) from memory to memory, on all
+// ranks at once; what a rank receives, as the recorder counts it, and the memory that a rank takes beside its tensors,
+// as the kernel does, both as means over the ranks.
 
 #include <torch/torch.h>
 
@@ -14,6 +14,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "resident_memory.h"
 #include "sherd/collectives.h"
 #include "sherd/world.h"
 
@@ -24,7 +25,39 @@ using sherd::Group;
 struct Plan {
   std::vector<int64_t> sizes;  // bytes of the whole tensor
   double seconds = 0.2;        // for each case
+  int threads = 0;             // ranks in this process, where they are threads
 };
+
+double average(const Group& group, double value) {
+  const at::Tensor total = at::full({1}, value, at::kDouble);
+  sherd::all_reduce(group, total).wait();
+  return total.item<double>() / static_cast<double>(group.size());
+}
+
+// What one call moves and takes, on a rank.
+struct Use {
+  int64_t moved = 0;  // bytes that it receives from others
+  int64_t peak = 0;   // bytes of memory: what the call takes for itself, and the rank's part of what its group keeps
+};
+
+// The first call with these tensors: what the transport makes once and keeps for others of this size is counted, too.
+Use use_of(const Group& group, const std::function<void()>& call, const Plan& plan) {
+  sherd::barrier(group);
+  if (plan.threads == 0 || group.rank() == 0) ResidentMemory::forget_peak();
+  sherd::barrier(group);
+  const int64_t before = ResidentMemory::now();
+  sherd::barrier(group);
+  int64_t moved = 0;
+  {
+    const sherd::CommRecorder recorder;
+    call();
+    moved = recorder.bytes();
+  }
+  sherd::barrier(group);
+  const auto peak = static_cast<double>(ResidentMemory::peak() - before + ResidentMemory::shared());
+  const double mean = average(group, peak) / std::max(1, plan.threads);
+  return {static_cast<int64_t>(average(group, static_cast<double>(moved))), static_cast<int64_t>(mean)};
+}
 
 // Of one call, as rank 0 sees it: the time that passes, and that of the process on a core (of all ranks, where they are
 // threads). On a machine that others use, too, the second says more.
@@ -61,13 +94,24 @@ nlohmann::json measure(const sherd::World& world, const Plan& plan) {
   const Group group = world.group();
   const int64_t n = group.size();
   nlohmann::json rows = nlohmann::json::array();
+  {  // programs and groups are in memory before any of it is counted
+    const at::Tensor whole = at::zeros({n}), other = at::zeros({n}), part = at::zeros({1});
+    sherd::all_reduce(group, whole).wait();
+    sherd::all_gather(group, whole, part).wait();
+    sherd::reduce_scatter(group, part, whole).wait();
+    sherd::all_to_all(group, other, whole).wait();
+    sherd::broadcast(group, whole, 0).wait();
+    use_of(
+        group, [] {}, plan);
+  }
   for (const int64_t bytes : plan.sizes) {
     const int64_t numel = bytes / 4;
-    const at::Tensor whole = at::zeros({numel});
-    const at::Tensor other = at::zeros({numel});
-    const at::Tensor part = at::zeros({numel / n});
-    // `needed`: what a rank must receive, as a part of the whole; `written`: what it must write, its own block
-    // included.
+    // Written, so that their memory is there.
+    const at::Tensor whole = at::empty({numel}).zero_();
+    const at::Tensor other = at::empty({numel}).zero_();
+    const at::Tensor part = at::empty({numel / n}).zero_();
+    // `needed`: what a rank must receive, on average, as a part of the whole; `written`: what it must write, its own
+    // block included.
     const auto add = [&](const char* name, double needed, double written, const std::function<void()>& call) {
       const auto copied = static_cast<size_t>(written * static_cast<double>(bytes));
       const auto copy = [&] {
@@ -79,6 +123,7 @@ nlohmann::json measure(const sherd::World& world, const Plan& plan) {
           left -= now;
         }
       };
+      const Use use = use_of(group, call, plan);
       const Time one = time_of(group, call, plan.seconds);
       const Time copies = time_of(group, copy, plan.seconds / 4);
       rows.push_back({{"collective", name},
@@ -88,14 +133,16 @@ nlohmann::json measure(const sherd::World& world, const Plan& plan) {
                       {"cpu_seconds", one.cpu},
                       {"copy_seconds", copies.wall},
                       {"copy_cpu_seconds", copies.cpu},
-                      {"bytes_needed", static_cast<size_t>(needed * static_cast<double>(bytes))}});
+                      {"bytes_moved", use.moved},
+                      {"bytes_needed", static_cast<size_t>(needed * static_cast<double>(bytes))},
+                      {"peak_bytes", use.peak}});
     };
     const double others = static_cast<double>(n - 1) / static_cast<double>(n);
     add("all_reduce", 2 * others, 2 * others, [&] { sherd::all_reduce(group, whole).wait(); });
     add("all_gather", others, 1, [&] { sherd::all_gather(group, whole, part).wait(); });
     add("reduce_scatter", others, others, [&] { sherd::reduce_scatter(group, part, whole).wait(); });
     add("all_to_all", others, 1, [&] { sherd::all_to_all(group, other, whole).wait(); });
-    add("broadcast", 1, 1, [&] { sherd::broadcast(group, whole, 0).wait(); });
+    add("broadcast", others, 1, [&] { sherd::broadcast(group, whole, 0).wait(); });
   }
   return rows;
 }
@@ -105,19 +152,18 @@ nlohmann::json measure(const sherd::World& world, const Plan& plan) {
 int main(int argc, char** argv) {
   CLI::App app{"What a collective costs between ranks of one host."};
   Plan plan{.sizes = {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20}};
-  int threads = 0;
   std::string backend;
   app.add_option("--sizes", plan.sizes, "bytes of the whole tensor")->delimiter(',');
   app.add_option("--seconds", plan.seconds, "time for each case");
-  app.add_option("--threads", threads, "ranks as threads, instead of the launcher's processes");
+  app.add_option("--threads", plan.threads, "ranks as threads, instead of the launcher's processes");
   app.add_option("--backend", backend, "instead of what sherd chooses");
   CLI11_PARSE(app, argc, argv);
   const auto run = [&](const sherd::World& world) {
     const nlohmann::json rows = measure(world, plan);
     if (world.rank() == 0) std::printf("%s\n", rows.dump().c_str());
   };
-  if (threads > 0) {
-    sherd::spawn(threads, run, {.backend = backend});
+  if (plan.threads > 0) {
+    sherd::spawn(plan.threads, run, {.backend = backend});
   } else {
     run(sherd::init({.backend = backend}));
   }

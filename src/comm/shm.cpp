@@ -88,8 +88,6 @@ size_t slot(const ShmHub& hub, int from, int to) {
   return static_cast<size_t>((to - from - 1 + hub.size()) % hub.size());
 }
 
-size_t slot_bytes(const ShmHub& hub, int slots) { return hub.room() / static_cast<size_t>(slots) / kLine * kLine; }
-
 }  // namespace
 
 ShmBackend::ShmBackend(std::shared_ptr<ShmHub> hub)
@@ -199,7 +197,7 @@ void ShmBackend::run_exchange(const Call& call, const RunMove* move) {
   const bool all = call.kind == Collective::all_to_all;
   const int me = getRank();
   const size_t element = representative(call).element_size();
-  const size_t step = slot_bytes(*hub_, getSize() - 1);
+  const size_t step = hub_->room(getSize() - 1);
   GivenBlocks in(call, move);
   TakenBlocks out(call, move);
   const CopyTo where = best_for_gathered(out.bytes());
@@ -238,7 +236,7 @@ void ShmBackend::run_reduce_scatter(const Call& call) {
   const int me = getRank();
   const at::Tensor& own = call.inputs[static_cast<size_t>(me)];
   const at::Tensor& out = call.outputs.front();
-  const size_t step = slot_bytes(*hub_, getSize() - 1);
+  const size_t step = hub_->room(getSize() - 1);
   const CopyTo staging = best_for_others(getSize(), out.nbytes() * static_cast<size_t>(getSize()));
   Reducer reducer(out, call.op, getSize());
   const auto rounds = [&] {
@@ -280,7 +278,7 @@ void ShmBackend::run_all_reduce(const Call& call) {
   const at::Tensor& tensor = call.outputs.front();
   std::byte* const data = writable(tensor);
   const bool wanted = call.kind == Collective::all_reduce || call.root == me;
-  const size_t step = slot_bytes(*hub_, getSize());
+  const size_t step = hub_->room(getSize());
   const size_t chunks = rounds_for(tensor.nbytes(), n * step);
   const CopyTo where = best_for(tensor.nbytes());
   const CopyTo staging = best_for_others(getSize(), tensor.nbytes());

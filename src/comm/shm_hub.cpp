@@ -42,17 +42,22 @@ size_t control_bytes(int ranks, size_t control) {
 
 }  // namespace
 
+size_t ShmHub::area_of(int ranks, size_t area) {
+  const size_t least = 2 * static_cast<size_t>(ranks) * kLine;  // half of it is for one round
+  return rounded(std::max(area, least), kPage);
+}
+
 size_t ShmHub::bytes_of(int ranks, size_t area) { return part_of(ranks, ranks, area).first; }
 
 std::pair<size_t, size_t> ShmHub::part_of(int rank, int ranks, size_t area) {
-  const size_t each = control_bytes(ranks, sizeof(Control)) + rounded(area, kPage);
+  const size_t each = control_bytes(ranks, sizeof(Control)) + area_of(ranks, area);
   return {kPage + static_cast<size_t>(rank) * each, each};
 }
 
 ShmHub::ShmHub(ShmSegment segment, ShmMembers members, size_t area)
     : segment_(std::move(segment)),
       members_(std::move(members)),
-      area_(rounded(area, kPage)),
+      area_(area_of(size(), area)),
       room_(area_ / 2 / kLine * kLine),
       patience_(Patience::of(size())) {
   control(rank()).process = ProcessId::of(::getpid());
@@ -79,6 +84,8 @@ const ProcessId& ShmHub::process(int rank) const { return control(rank).process;
 std::byte* ShmHub::area(int rank, uint32_t round) const {
   return reinterpret_cast<std::byte*>(&control(rank)) + control_bytes(size(), sizeof(Control)) + round % 2 * room_;
 }
+
+size_t ShmHub::room(int slots) const { return room_ / static_cast<size_t>(slots) / kLine * kLine; }
 
 // Two areas and one number per rank are enough: who comes to round k has read what was staged for round k - 1, so when
 // all have come to k, the areas of k - 1 are free for k + 1.
@@ -111,7 +118,7 @@ void ShmHub::meet_again(const char* operation) { arrive_and_wait(operation); }
 
 // Every rank has found that the calls differ, and says in one more round what it called.
 void ShmHub::tell_apart(const Call& call) {
-  const std::string mine = describe(call);
+  const std::string mine = describe_with_purpose(call);
   const size_t length = std::min(mine.size(), room() - 1);
   std::memcpy(stage(), mine.data(), length);
   stage()[length] = std::byte{0};

@@ -34,7 +34,10 @@ struct ShmMailSlot {
 
 class ShmHub {
  public:
-  /// The bytes of a segment for a group whose ranks stage `area` bytes each.
+  /// The bytes that each rank of such a group stages, where `area` are asked for: whole pages, and enough that a rank
+  /// can give some to every other in one round, however many there are.
+  static size_t area_of(int ranks, size_t area);
+  /// The bytes of a segment for a group whose ranks stage `area` bytes each, as area_of() says.
   static size_t bytes_of(int ranks, size_t area);
   /// The part of it that rank `rank` allocates.
   static std::pair<size_t, size_t> part_of(int rank, int ranks, size_t area);
@@ -53,6 +56,8 @@ class ShmHub {
 
   /// The bytes that a rank can stage in a round.
   size_t room() const { return room_; }
+  /// The same for each of `slots`, which are one for each rank at most. Never none.
+  size_t room(int slots) const;
   /// Where this rank stages what it gives in the coming round.
   std::byte* stage() const { return area(rank(), round_); }
   /// What a rank staged for the last round. It stays until this rank comes to the next one.

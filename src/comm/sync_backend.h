@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "comm/call.h"
+#include "comm/reduce_tensors.h"
 
 namespace sherd::detail {
 
@@ -76,9 +77,6 @@ void with_contiguous(const Call& call, const std::function<void(const Call&)>& f
 
 /// True where a reduction is carried out in 32 bits and rounded once: sums, averages and products of 16-bit floats.
 bool reduced_in_32_bits(c10::ScalarType dtype, ReduceOp op);
-
-/// out = the reduction of `parts` in their order; 16-bit floats are summed in 32 bits.
-void reduce_into(const at::Tensor& out, const std::vector<at::Tensor>& parts, ReduceOp op);
 
 ReduceOp from_c10d(const c10d::ReduceOp& op);
 c10d::ReduceOp to_c10d(ReduceOp op);

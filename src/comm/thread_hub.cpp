@@ -1,9 +1,11 @@
 #include "comm/thread_hub.h"
 
+#include <c10/util/SmallVector.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "comm/call_shape.h"
 #include "comm/copy.h"
@@ -15,9 +17,14 @@ namespace sherd::detail {
 namespace {
 
 // The tensor of a call that says which device it works on; undefined for a barrier.
-at::Tensor representative(const Call& call) {
+const at::Tensor& representative(const Call& call) {
+  static const at::Tensor none;
   if (!call.inputs.empty()) return call.inputs.front();
-  return call.outputs.empty() ? at::Tensor() : call.outputs.front();
+  return call.outputs.empty() ? none : call.outputs.front();
+}
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
 constexpr uint64_t kAnyMeeting = std::numeric_limits<uint64_t>::max();
@@ -50,7 +57,9 @@ ThreadHub::ThreadHub(std::vector<int64_t> ranks, std::chrono::milliseconds timeo
       patience_(Patience::of(static_cast<int>(ranks_.size()))),
       slots_(ranks_.size()) {
   for (Slot& slot : slots_) {
-    for (Record& record : slot.records) record.numbers.resize(numbers_of_call(size()));
+    for (Record& record : slot.records) {
+      record.told.resize((sizeof(Told) + numbers_of_call(size()) * sizeof(int64_t) + sizeof(Line) - 1) / sizeof(Line));
+    }
   }
 }
 
@@ -65,21 +74,20 @@ bool ThreadHub::meet(int rank, const Call& call, const std::vector<ByteRuns>& ru
   check_blocks_per_rank(call, ranks_);
   check_open(call.kind);
   Record& mine = new_record(rank);
-  write_numbers(call, size(), mine.numbers.data());
-  mine.staged = runs.empty() && can_be_staged(call);
-  if (mine.staged) {
-    if (call.kind != Collective::broadcast || call.root == rank) stage(rank, call, mine);
-  } else {
-    mine.call = call;
-    mine.runs = runs;
+  write_numbers(call, size(), mine.numbers());
+  mine.head().staged = runs.empty() && can_be_staged(call) ? 1 : 0;
+  if (mine.head().staged == 0) {
+    show(mine, call, runs);
+  } else if (call.kind != Collective::broadcast || call.root == rank) {
+    stage(rank, call, mine);
   }
   arrive(rank, call);
-  std::vector<const int64_t*> numbers;
-  numbers.reserve(slots_.size());
+  constexpr size_t kFew = 64;  // without a place on the heap
+  c10::SmallVector<const int64_t*, kFew> numbers;
   size_t staged = 0;
   for (int i = 0; i < size(); ++i) {
-    numbers.push_back(record(rank, i).numbers.data());
-    staged += record(rank, i).staged ? 1 : 0;
+    numbers.push_back(record(rank, i).numbers());
+    staged += static_cast<size_t>(record(rank, i).head().staged);
   }
   if (!fit_together(numbers.data(), size())) tell_apart(rank, call);
   if (staged == slots_.size()) return true;
@@ -88,33 +96,39 @@ bool ThreadHub::meet(int rank, const Call& call, const std::vector<ByteRuns>& ru
 }
 
 void ThreadHub::stage(int rank, const Call& call, Record& record) const {
-  record.blocks = gives_blocks(call.kind);
-  record.element = call.inputs.empty() ? 1 : call.inputs.front().element_size();
   size_t bytes = 0;
   for (const at::Tensor& tensor : call.inputs) bytes += tensor.nbytes();
-  if (record.bytes.size() < bytes) record.bytes.resize(bytes);
-  std::byte* to = record.bytes.data();
+  if (record.bytes.size() * sizeof(Line) < bytes) record.bytes.resize((bytes + sizeof(Line) - 1) / sizeof(Line));
+  auto* to = reinterpret_cast<std::byte*>(record.bytes.data());
   const CopyTo where = best_for_others(size(), bytes);
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const at::Tensor& tensor = call.inputs[i];
-    const bool own = record.blocks && i == static_cast<size_t>(rank);
+    const bool own = gives_blocks(call.kind) && i == static_cast<size_t>(rank);
     if (!own) copy_bytes(to, tensor.const_data_ptr(), tensor.nbytes(), where);
     to += tensor.nbytes();
   }
 }
 
-const std::byte* ThreadHub::staged(int reader, int from) const {
+const std::byte* ThreadHub::staged(int reader, int from, const Call& mine) const {
   const Record& given = record(reader, from);
   int64_t before = 0;
-  for (int i = 0; given.blocks && i < reader; ++i) before += given.numbers[1 + static_cast<size_t>(i)];
-  return given.bytes.data() + static_cast<size_t>(before) * given.element;
+  if (gives_blocks(mine.kind)) before = std::accumulate(given.numbers() + 1, given.numbers() + 1 + reader, int64_t{0});
+  const auto* bytes = reinterpret_cast<const std::byte*>(given.bytes.data());
+  return bytes + static_cast<size_t>(before) * representative(mine).element_size();
+}
+
+std::byte* ThreadHub::plain(int reader, int rank) const { return record(reader, rank).head().plain; }
+
+void ThreadHub::show(Record& record, const Call& call, const std::vector<ByteRuns>& runs) {
+  const bool plain = call.kind == Collective::all_reduce && is_plain(call.outputs.front());
+  record.head().plain = plain ? static_cast<std::byte*>(call.outputs.front().mutable_data_ptr()) : nullptr;
+  record.call = call;
+  record.runs = runs;
 }
 
 // A meeting in which every rank shows its call itself.
 void ThreadHub::publish(int rank, const Call& call, const std::vector<ByteRuns>& runs) {
-  Record& mine = new_record(rank);
-  mine.call = call;
-  mine.runs = runs;
+  show(new_record(rank), call, runs);
   arrive(rank, call);
 }
 
@@ -146,12 +160,13 @@ bool ThreadHub::all_came(uint64_t meeting) const {
 void ThreadHub::arrive(int rank, const Call& call) {
   Slot& slot = slots_[static_cast<size_t>(rank)];
   const uint64_t meeting = slot.arrived.load(std::memory_order_relaxed) + 1;
-  const at::Tensor tensor = representative(call);
+  const at::Tensor& tensor = representative(call);
   const bool on_device = tensor.defined() && !tensor.device().is_cpu();
   if (on_device) slot.records[meeting % 2].mark = DeviceMark(tensor);
   slot.arrived.store(meeting, std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) > 0) {
-    const std::lock_guard lock(mutex_);
+  // The last to come wakes those who sleep; woken by every other they would only find that they have to wait on.
+  if (sleepers_.load(std::memory_order_seq_cst) > 0 && all_came(meeting)) {
+    { const std::lock_guard lock(mutex_); }  // who is about to sleep does so first
     changed_.notify_all();
   }
   // A meeting that took place is good even if a rank failed right after it.

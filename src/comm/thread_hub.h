@@ -42,8 +42,10 @@ class ThreadHub {
   const Call& call(int reader, int rank) const { return record(reader, rank).call; }
   /// Where the elements of that lie; nothing where they are its tensors.
   const std::vector<ByteRuns>& runs(int reader, int rank) const { return record(reader, rank).runs; }
-  /// What `from`, another rank, gives to `reader`, in a call that it gives the same to all or one block to each.
-  const std::byte* staged(int reader, int from) const;
+  /// What `from`, another rank, gives to `reader`, whose call is `mine`: the same to all, or one block to each.
+  const std::byte* staged(int reader, int from, const Call& mine) const;
+  /// Where the bytes of a rank's all_reduce lie; null where they do not lie in order in memory of the host.
+  std::byte* plain(int reader, int rank) const;
 
   /// A copy of `tensor` waits in a mailbox until the other side takes it.
   void post(int from, int to, int tag, const at::Tensor& tensor);
@@ -60,23 +62,36 @@ class ThreadHub {
   int size() const { return static_cast<int>(ranks_.size()); }
 
  private:
+  // What two ranks write never lies in one of these: it would go back and forth between their caches.
+  struct alignas(64) Line {
+    std::array<std::byte, 64> bytes;
+  };
+  struct Told {
+    std::byte* plain = nullptr;  // see plain()
+    int64_t staged = 0;          // 1: `bytes` holds what it gives
+  };
   // What a rank tells the others in one meeting.
+  // Others read of a small call what the first two point to, and nothing else of it changes: each line that a rank
+  // writes and others read costs them about as much as the meeting.
   struct Record {
-    std::vector<int64_t> numbers;  // see write_numbers
-    bool staged = false;
-    std::vector<std::byte> bytes;  // what it gives to others, block after block, with room for its own
-    bool blocks = false;           // one for each rank
-    size_t element = 1;            // bytes of one
-    Call call;                     // a copy, so that the tensors outlive a rank that fails in the middle
-    std::vector<ByteRuns> runs;    // likewise
-    DeviceMark mark;               // the work on a GPU that must be over before others read
+    std::vector<Line> told;      // Told, and numbers behind it: see write_numbers
+    std::vector<Line> bytes;     // what it gives to others, block after block, with room for its own
+    Call call;                   // a copy, so that the tensors outlive a rank that fails in the middle
+    std::vector<ByteRuns> runs;  // likewise
+    DeviceMark mark;             // the work on a GPU that must be over before others read
+
+    Told& head() { return *reinterpret_cast<Told*>(told.data()); }
+    const Told& head() const { return *reinterpret_cast<const Told*>(told.data()); }
+    int64_t* numbers() { return reinterpret_cast<int64_t*>(&head() + 1); }
+    const int64_t* numbers() const { return reinterpret_cast<const int64_t*>(&head() + 1); }
   };
   // Two records and one number are enough: who comes to meeting k has read what was told in meeting k - 1, so when all
   // have come to k, the records of k - 1 are free for k + 1.
   struct alignas(64) Slot {
     std::atomic<uint64_t> arrived = 0;  // meetings that this rank has come to
     std::atomic<bool> gone = false;
-    uint64_t first = 0;  // meeting of the call at hand; the rank's own business, like the records until it arrives
+    // The rank's own business, like the records until it arrives; others poll the line above.
+    alignas(64) uint64_t first = 0;  // meeting of the call at hand
     std::array<Record, 2> records;
   };
   struct Failure {
@@ -98,6 +113,7 @@ class ThreadHub {
   bool all_came(uint64_t meeting) const;
   void arrive(int rank, const Call& call);
   void sleep_until_all_came(uint64_t meeting, const char* operation);
+  static void show(Record& record, const Call& call, const std::vector<ByteRuns>& runs);
   void publish(int rank, const Call& call, const std::vector<ByteRuns>& runs);
   void stage(int rank, const Call& call, Record& record) const;
   [[noreturn]] void tell_apart(int rank, const Call& call);

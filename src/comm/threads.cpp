@@ -14,11 +14,9 @@ namespace {
 // Up to this many elements on a GPU every rank reduces the whole tensor: one meeting fewer beats sharing the work.
 constexpr int64_t kSmall = 16 * 1024;
 
-// Of a rank's part of a reduction: what it writes is still in its cache when the others read it.
-constexpr size_t kSlice = size_t{512} * 1024;
 constexpr size_t kLine = 64;
 
-// What a rank reads once and writes to all: it stays in its cache meanwhile.
+// What a rank reads or reduces once and writes to all: it stays in its cache meanwhile.
 constexpr size_t kPiece = size_t{128} * 1024;
 
 bool plain(const at::Tensor& tensor) {
@@ -191,7 +189,7 @@ void ThreadsBackend::move(const Call& call) {
 void ThreadsBackend::take(const Call& call) {
   const int me = getRank();
   const auto given = [&](int rank) -> const void* {
-    if (rank != me) return hub_->staged(me, rank);
+    if (rank != me) return hub_->staged(me, rank, call);
     const bool blocks = call.inputs.size() > 1;
     return call.inputs[blocks ? static_cast<size_t>(me) : 0].const_data_ptr();
   };
@@ -228,6 +226,7 @@ void ThreadsBackend::take(const Call& call) {
 }
 
 void ThreadsBackend::all_reduce(const Call& call) {
+  if (reduce_by_shares(call)) return hub_->part(getRank());
   const at::Tensor mine = call.outputs.front().view({-1});
   const std::vector<at::Tensor> parts = inputs_of_all(0);
   if (mine.numel() <= kSmall && !mine.device().is_cpu()) {
@@ -237,7 +236,6 @@ void ThreadsBackend::all_reduce(const Call& call) {
     mine.copy_(sum);
     return;
   }
-  if (plain(mine) && std::all_of(parts.begin(), parts.end(), plain)) return reduce_in_chunks(call, parts);
   // Rank r reduces slice r in place: in this phase it alone touches anybody's slice r. Then all copy the slices.
   const int64_t step = (mine.numel() + getSize() - 1) / getSize();
   const auto begin = [&](int i) { return std::min(mine.numel(), i * step); };
@@ -253,38 +251,32 @@ void ThreadsBackend::all_reduce(const Call& call) {
   hub_->part(getRank());
 }
 
-// The tensor is cut into chunks, and a chunk into a slice for each rank. Between two meetings a rank reduces its slice
-// of one chunk, in place, and copies the others' slices of the chunk before: nobody writes what another reads.
-void ThreadsBackend::reduce_in_chunks(const Call& call, const std::vector<at::Tensor>& parts) {
-  const at::Tensor& mine = parts[static_cast<size_t>(getRank())];
-  const auto n = static_cast<size_t>(getSize());
-  const size_t total = mine.nbytes();
-  // Even slices of whole lines, so that two ranks do not write to one.
-  const size_t chunks = std::max<size_t>(1, (total + n * kSlice - 1) / (n * kSlice));
-  const size_t step = ((total + chunks * n - 1) / (chunks * n) + kLine - 1) / kLine * kLine;
-  // What is overwritten here the others have read.
-  const CopyTo where = best_for(total) == CopyTo::memory ? CopyTo::memory : best_for_others(getSize(), total);
-  Reducer reducer(mine, call.op, getSize());
-  const auto data = [&](int rank) {
-    return static_cast<std::byte*>(parts[static_cast<size_t>(rank)].mutable_data_ptr());
-  };
-  const auto begin = [&](size_t chunk, int rank) {
-    return std::min(total, (chunk * n + static_cast<size_t>(rank)) * step);
-  };
-  const auto bytes = [&](size_t chunk, int rank) { return std::min(step, total - begin(chunk, rank)); };
-  for (size_t chunk = 0; chunk <= chunks; ++chunk) {
-    if (chunk < chunks && bytes(chunk, getRank()) > 0) {
-      const size_t at = begin(chunk, getRank());
-      for (int i = 0; i < getSize(); ++i) reducer.part(i) = data(i) + at;
-      reducer.into(data(getRank()) + at, bytes(chunk, getRank()));
-    }
-    for (int i = 0; chunk > 0 && i < getSize(); ++i) {
-      const size_t at = begin(chunk - 1, i);
-      if (i != getRank()) copy_bytes(data(getRank()) + at, data(i) + at, bytes(chunk - 1, i), where);
-    }
-    if (chunk < chunks) hub_->meet_again(getRank());
+// Where all tensors lie in memory in order: each rank reduces its share of the elements, and writes it to all. Nobody
+// else touches this share on any rank. False where they do not lie so.
+bool ThreadsBackend::reduce_by_shares(const Call& call) const {
+  const int me = getRank();
+  for (int i = 0; i < getSize(); ++i) {
+    if (hub_->plain(me, i) == nullptr) return false;
   }
-  hub_->part(getRank());
+  const size_t total = call.outputs.front().nbytes();
+  const auto n = static_cast<size_t>(getSize());
+  // Of whole lines, so that two ranks do not write to one.
+  const size_t share = ((total + n - 1) / n + kLine - 1) / kLine * kLine;
+  const size_t begin = std::min(total, static_cast<size_t>(me) * share);
+  const size_t end = std::min(total, begin + share);
+  const CopyTo where = best_for(total) == CopyTo::memory ? CopyTo::memory : best_for_others(getSize(), total);
+  std::byte* const mine = hub_->plain(me, me);
+  Reducer reducer(call.outputs.front(), call.op, getSize());
+  for (size_t at = begin; at < end; at += kPiece) {
+    const size_t bytes = std::min(kPiece, end - at);
+    for (int i = 0; i < getSize(); ++i) reducer.part(i) = hub_->plain(me, i) + at;
+    reducer.into(mine + at, bytes);
+    for (int i = 0; i < getSize(); ++i) {
+      std::byte* const to = hub_->plain(me, i);
+      if (to != mine) copy_bytes(to + at, mine + at, bytes, where);
+    }
+  }
+  return true;
 }
 
 std::function<void()> ThreadsBackend::start_receive(const at::Tensor& tensor, int from, int tag) {

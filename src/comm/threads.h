@@ -29,7 +29,7 @@ class ThreadsBackend final : public SyncBackend, public TakesRuns {
   void move(const Call& call);
   void take(const Call& call);
   void all_reduce(const Call& call);
-  void reduce_in_chunks(const Call& call, const std::vector<at::Tensor>& parts);
+  bool reduce_by_shares(const Call& call) const;
   void copy_block(const Call& call, size_t output, int from, size_t input) const;
   void copy_from_root(const Call& call) const;
   void share_out(const std::vector<at::Tensor>& given, const std::vector<std::vector<at::Tensor>>& places) const;

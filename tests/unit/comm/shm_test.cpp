@@ -100,6 +100,21 @@ TEST(ShmSignalTest, WhoWaitsLooksAroundAndMayGiveUp) {
   EXPECT_EQ(signal.sleepers.load(), 0U);
 }
 
+// With the least that SHERD_SHM_BYTES may be. Nobody writes to these segments, so they take no memory.
+TEST(ShmHubTest, ARankHasRoomForEveryOtherHoweverManyThereAre) {
+  constexpr size_t kLeast = 65536;
+  for (const int ranks : {2, 3, 512, 513, 514, 1025}) {
+    ShmMembers members{.ranks = std::vector<int64_t>(static_cast<size_t>(ranks))};
+    const ShmHub hub(ShmSegment::create_private(ShmHub::bytes_of(ranks, kLeast)), std::move(members), kLeast);
+    EXPECT_GE(ShmHub::area_of(ranks, kLeast), kLeast);
+    for (const int slots : {ranks - 1, ranks}) {
+      EXPECT_GE(hub.room(slots), 64U) << ranks << " ranks";
+      EXPECT_LE(hub.room(slots) * static_cast<size_t>(slots), hub.room()) << ranks << " ranks";
+    }
+  }
+  EXPECT_EQ(ShmHub::area_of(512, kLeast), kLeast) << "more is taken only where it is needed";
+}
+
 // A segment of another job behind the same process and descriptor is not taken for this group's.
 TEST(ShmJoinTest, AStaleSegmentIsNeverAttached) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
@@ -115,6 +130,18 @@ TEST(ShmJoinTest, AStaleSegmentIsNeverAttached) {
       make_shm({.store = store, .rank = 1, .size = 2, .timeout = std::chrono::milliseconds(300), .ranks = {0, 1}}));
   const std::vector<uint8_t> word = store->get("shm/ready/1");
   EXPECT_EQ(std::string(word.begin(), word.end()), "the segment is not the one of this group");
+}
+
+// Rank 0 had no memory for it.
+TEST(ShmJoinTest, WhereThereIsNoSegmentEveryRankSaysSo) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const std::string none = "0 -1 0";
+  store->set("shm/segment", std::vector<uint8_t>(none.begin(), none.end()));
+  store->set("shm/ready/0", std::vector<uint8_t>{'n', 'o'});
+  EXPECT_ANY_THROW(
+      make_shm({.store = store, .rank = 1, .size = 2, .timeout = std::chrono::milliseconds(300), .ranks = {0, 1}}));
+  const std::vector<uint8_t> word = store->get("shm/ready/1");
+  EXPECT_EQ(std::string(word.begin(), word.end()), "there is no segment");
 }
 
 TEST(HostKeyTest, NamesTheNamespacesThatMustBeOne) {
