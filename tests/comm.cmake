@@ -49,6 +49,11 @@ if(SHERD_MPI)
     THROUGH ${CMAKE_COMMAND} -E env OMPI_COMM_WORLD_LOCAL_SIZE=2)
   sherd_mpi_test(mpirun_killed_rank_test 3 failing_program LABEL multiprocess ARGUMENTS "is killed" 1 mpi)
   set_tests_properties(mpirun_killed_rank_test PROPERTIES PASS_REGULAR_EXPRESSION "rank 1 .*exited on signal 9")
+  # Variables that another launcher set.
+  sherd_mpi_test(mpirun_other_world_test 1 failing_program LABEL multiprocess ARGUMENTS nothing 0 mpi
+    ENVIRONMENT "RANK=1;WORLD_SIZE=2;MASTER_ADDR=127.0.0.1;MASTER_PORT=1")
+  set_tests_properties(mpirun_other_world_test PROPERTIES PASS_REGULAR_EXPRESSION
+    "init: MPI did not start the ranks of this world\n  torchrun: rank 1 of 2\n  MPI: rank 0 of 1\n  help: mpirun -n 4 ./program, or another backend")
   sherd_mpi_test(mpirun_early_end_test 3 failing_program LABEL multiprocess ARGUMENTS "ends early" 1 mpi
     ENVIRONMENT SHERD_TIMEOUT=2)
   set_tests_properties(mpirun_early_end_test PROPERTIES

@@ -22,6 +22,8 @@ constexpr const char* kExamples =
     "  sherd explain view \"f32[8@dp, 6]\" --arg size=[2,4,6] --mesh \"[dp=2]\"\n"
     "  sherd explain native_layer_norm \"f32[8@dp, 6]\" \"f32[6]\" - --arg normalized_shape=[6] --mesh \"[dp=2]\"\n"
     "  sherd explain redistribute \"f32[64@tp, 32]\" \"f32[64, 32@tp]\" --mesh \"[tp=4]\"\n"
+    "  sherd explain redistribute \"f32[64, 32] P(sum)@tp\" \"f32[64@dp, 32]\" --mesh \"[tp=4]\" --to-mesh "
+    "\"[dp=2]\"\n"
     "  sherd explain mylib::ffn \"f32[8, 6@tp]\" \"f32[6@tp, 4]\" --rule \"b d, d f -> b f | reduce d\" --mesh "
     "\"[tp=2]\"\n";
 
@@ -143,7 +145,7 @@ void print_json(const Explanation& e) {
 }
 
 // `redistribute` is no operator of torch: its two tensors are where one is and where it shall be.
-int print_redistribution(const OperatorCall& call, const Mesh& mesh, bool as_json) {
+int print_redistribution(const OperatorCall& call, const Mesh& mesh, const Mesh& to_mesh, bool as_json) {
   if (call.operands.size() != 2 || !call.operands[0] || !call.operands[1]) {
     throw std::invalid_argument(
         ErrorText("explain", "redistribute needs two tensors: from and to")
@@ -152,12 +154,13 @@ int print_redistribution(const OperatorCall& call, const Mesh& mesh, bool as_jso
   }
   const TensorText& from = *call.operands[0];
   const TensorText& to = *call.operands[1];
-  const std::string plan = explain_redistribution(from, to, mesh);
+  const std::string plan = explain_redistribution(from, mesh, to, to_mesh);
   if (as_json) {
-    const Json json = {{"op", call.op}, {"from", to_string(from, mesh)}, {"to", to_string(to, mesh)}, {"plan", plan}};
+    Json json = {{"op", call.op}, {"from", to_string(from, mesh)}, {"to", to_string(to, to_mesh)}, {"plan", plan}};
+    if (mesh != to_mesh) json["to_mesh"] = to_string(to_mesh);
     fmt::print("{}\n", json.dump(2));
   } else {
-    fmt::print("redistribute  {} -> {}\n  {}\n", to_string(from, mesh), to_string(to, mesh), plan);
+    fmt::print("redistribute  {} -> {}\n  {}\n", to_string(from, mesh), to_string(to, to_mesh), plan);
   }
   return kOk;
 }
@@ -166,7 +169,7 @@ int print_redistribution(const OperatorCall& call, const Mesh& mesh, bool as_jso
 
 int explain(const Verb& verb, const Arguments& arguments) {
   OperatorCall call;
-  std::string mesh_text;
+  std::string mesh_text, to_mesh_text;
   std::vector<std::string> tensors, plain;
   bool as_json = false;
   CLI::App parser(verb.summary);
@@ -174,6 +177,7 @@ int explain(const Verb& verb, const Arguments& arguments) {
   parser.add_option("operator", call.op, "its name in torch: mm, add_, max.dim, mylib::ffn")->required();
   parser.add_option("tensors", tensors, "its tensors, in order: \"f32[64, 32@tp]\"; - for one that is left out");
   parser.add_option("--mesh", mesh_text, "the mesh: [dp=2, tp=4]")->required();
+  parser.add_option("--to-mesh", to_mesh_text, "of redistribute: the mesh of the second tensor, where it is another");
   parser.add_option("--arg", plain, "another argument: dim=1, keepdim=true, size=[4,8]")
       ->allow_extra_args(false)
       ->delimiter('\0');
@@ -185,10 +189,17 @@ int explain(const Verb& verb, const Arguments& arguments) {
   if (const auto code = parse(parser, verb, arguments)) return *code;
 
   const Mesh mesh = parse_mesh(mesh_text);
-  for (const std::string& text : tensors) {
-    call.operands.push_back(text == "-" ? std::nullopt : std::optional(parse_tensor(text, mesh)));
+  const Mesh to_mesh = to_mesh_text.empty() ? mesh : parse_mesh(to_mesh_text);
+  if (!to_mesh_text.empty() && call.op != "redistribute") {
+    throw std::invalid_argument(ErrorText("explain", "--to-mesh is for redistribute: operators stay on one mesh")
+                                    .fact("operator", call.op)
+                                    .help("leave --to-mesh away"));
   }
-  if (call.op == "redistribute") return print_redistribution(call, mesh, as_json);
+  for (const std::string& text : tensors) {
+    const Mesh& on = call.operands.empty() ? mesh : to_mesh;
+    call.operands.push_back(text == "-" ? std::nullopt : std::optional(parse_tensor(text, on)));
+  }
+  if (call.op == "redistribute") return print_redistribution(call, mesh, to_mesh, as_json);
   for (const std::string& text : plain) call.arguments.push_back(parse_argument(text));
   const Explanation explanation = sherd::explain(call, mesh);
   as_json ? print_json(explanation) : fmt::print("{}", to_string(explanation));

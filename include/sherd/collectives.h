@@ -87,9 +87,10 @@ void agree(const Group& group, std::string_view operation, const std::function<v
 struct CollectiveCall {
   std::string name;  // "all_gather"
   std::string group;
-  std::string dtype;  // empty for a barrier
-  int64_t numel = 0;  // of this rank's input
-  int64_t bytes = 0;  // that this rank receives from others
+  std::string dtype;      // empty for a barrier
+  int64_t numel = 0;      // of this rank's input
+  int64_t bytes = 0;      // that this rank receives from others
+  std::string step = {};  // of the plan that it carries out, as plans are printed: "exchange@tp"; else empty
   bool operator==(const CollectiveCall&) const = default;
 };
 
@@ -104,7 +105,8 @@ class CommRecorder {
 
   const std::vector<CollectiveCall>& calls() const { return calls_; }
   int64_t bytes() const;
-  /// One line per kind of call: "all_gather f32 on ranks 0-3 x3 12.0 KiB".
+  /// One line per kind of call: "all_gather f32 on ranks 0-3 x3 12.0 KiB"; and per step of the plans by which tensors
+  /// were moved, in the words of redistribution_text and `sherd explain`: "exchange@tp f32 x1 6.0 KiB".
   std::string to_string() const;
   void add(CollectiveCall call) {
     if (outer_ != nullptr) outer_->add(call);

@@ -98,6 +98,9 @@ Explanation explain(const OperatorCall& call, const Mesh& mesh);
 /// "exchange@tp 6.0 KiB". Throws std::invalid_argument where they are not of one shape and dtype.
 std::string explain_redistribution(const TensorText& from, const TensorText& to, const Mesh& mesh,
                                    const CommCosts& costs = {});
+/// The same to another mesh: "reduce to [dp=2] 192 B, exchange@dp 64 B".
+std::string explain_redistribution(const TensorText& from, const Mesh& mesh, const TensorText& to, const Mesh& to_mesh,
+                                   const CommCosts& costs = {});
 
 /// The rules that the tables have for an operator ("mm", "aten::mm", "mylib::ffn"), in the notation of docs/rules.md;
 /// "computed from shapes" where a function makes it. None: it runs whole on every rank.

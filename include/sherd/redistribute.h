@@ -97,13 +97,16 @@ at::Tensor from_boxes(const std::vector<BoxTensor>& boxes, const Dims& shape, co
 /// How a tensor would be moved: "reduce_scatter@tp 6.0 KiB, exchange@dp 2.0 KiB". Nothing is moved.
 std::string redistribution_text(const at::Tensor& tensor, const Placements& placements,
                                 const RedistributeOptions& options = {});
+/// The same for a move to another mesh: "reduce to [dp=2] 192 B, exchange@dp 64 B".
+std::string redistribution_text(const at::Tensor& tensor, const DeviceMesh& mesh, const Placements& placements,
+                                const RedistributeOptions& options = {});
 
 /// What communication costs between the ranks of a world, measured with the transport that CPU tensors go by. Every
 /// rank calls it and gets the same. Takes a second or so.
 CommCosts measure_costs(const World& world);
 
 /// The costs by which plans are chosen from now on, in the whole process: the same on every rank. Before, they are
-/// those of SHERD_COSTS, or the defaults. Plans made already stay.
+/// those of SHERD_COSTS, or the defaults. Plans made before are made anew.
 void set_costs(const CommCosts& costs);
 
 }  // namespace sherd

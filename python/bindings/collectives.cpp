@@ -90,6 +90,7 @@ void bind_collectives(py::module_& module) {
       .def_readonly("dtype", &CollectiveCall::dtype)
       .def_readonly("numel", &CollectiveCall::numel)
       .def_readonly("bytes", &CollectiveCall::bytes)
+      .def_readonly("step", &CollectiveCall::step)
       .def("__repr__", [](const CollectiveCall& self) {
         return self.name + (self.dtype.empty() ? "" : " " + self.dtype + "[" + std::to_string(self.numel) + "]") +
                " on " + self.group;

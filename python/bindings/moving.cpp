@@ -59,7 +59,9 @@ void bind_moving(py::module_& module) {
         return from_boxes(pieces, shape, mesh, std::move(placements), dtype);
       },
       ReleaseGil());
-  module.def("redistribution_text", &redistribution_text);
+  module.def("redistribution_text",
+             [](const at::Tensor& tensor, const DeviceMesh& mesh, const Placements& placements,
+                const RedistributeOptions& options) { return redistribution_text(tensor, mesh, placements, options); });
   module.def(
       "measure_costs", [](const World& world) { return to_string(measure_costs(world)); }, ReleaseGil());
   module.def("set_costs", [](const std::string& text) { set_costs(parse_costs(text)); });

@@ -126,20 +126,29 @@ def redistribute_together(
 
 
 def redistribution_text(
-    tensor: torch.Tensor, placements: Sequence[Placement], *, prefer: Prefer = "automatic"
+    tensor: torch.Tensor,
+    placements: Sequence[Placement],
+    *,
+    device_mesh: _C.DeviceMesh | None = None,
+    prefer: Prefer = "automatic",
+    relabel: bool = False,
 ) -> str:
-    """How a tensor would be moved. Nothing is moved.
+    """How a tensor would be moved: on its mesh, or to another one. Nothing is moved.
 
     >>> import torch, sherd
     >>> with sherd.fake_world(0, 4):
     ...     mesh = sherd.init_device_mesh("cpu", (4,), mesh_dim_names=("tp",))
     ...     x = sherd.zeros(1024, 1024, device_mesh=mesh, placements=[sherd.Shard(0)])
     ...     sherd.redistribution_text(x, [sherd.Shard(1)])
+    ...     two = sherd.init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+    ...     sherd.redistribution_text(x, [sherd.Shard(0)], device_mesh=two)
     'exchange@tp 768.0 KiB'
+    'exchange to [dp=2] 1.5 MiB'
     """
     check_dtensor("redistribution_text", tensor)
-    wanted = checked_placements("redistribution_text", placements, _C.mesh_of(tensor))
-    return _C.redistribution_text(tensor, wanted, _options(prefer, 64 << 20, None, None))
+    target = _C.mesh_of(tensor) if device_mesh is None else device_mesh
+    wanted = checked_placements("redistribution_text", placements, target)
+    return _C.redistribution_text(tensor, target, wanted, _options(prefer, 64 << 20, None, None, relabel))
 
 
 def read_boxes(tensor: torch.Tensor, boxes: Sequence[_C.Box]) -> list[torch.Tensor]:

@@ -114,4 +114,8 @@ std::string describe(const Call& call) {
   return even ? text : text + " into blocks of " + to_string(blocks);
 }
 
+std::string describe_with_purpose(const Call& call) {
+  return (call.purpose ? call.purpose->text + ": " : "") + describe(call);
+}
+
 }  // namespace sherd::detail

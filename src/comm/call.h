@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/purpose.h"
 #include "sherd/placement.h"
 
 namespace sherd::detail {
@@ -35,10 +36,13 @@ struct Call {
   std::vector<at::Tensor> outputs = {};
   ReduceOp op = ReduceOp::sum;
   int root = -1;
+  PurposePtr purpose = current_purpose();
 };
 
 /// "all_reduce(sum) f32[4096]": what an error shows of a call.
 std::string describe(const Call& call);
+/// The same with what it is for: "redistribute f32[8@tp] on [tp=2] -> (R) on [tp=2]: all_gather f32[4]".
+std::string describe_with_purpose(const Call& call);
 
 /// "f32", "bf16", "i64": the project's dtype names.
 std::string dtype_name(c10::ScalarType type);

@@ -67,6 +67,10 @@ int64_t kind_number(const Call& call) {
          static_cast<int64_t>(dtype_of(call)) << 16 | static_cast<int64_t>(call.root) << 32;
 }
 
+uint64_t hash_of(const Call& call) { return call.purpose ? call.purpose->hash : 0; }
+
+int64_t kind_and_purpose(const Call& call) { return kind_number(call) ^ static_cast<int64_t>(hash_of(call)); }
+
 // Whether rank `to` says what it takes from rank `from`, and `from` what it gives.
 bool both_say(const Call& call, int from, int to) {
   switch (call.kind) {
@@ -114,11 +118,12 @@ CallShape shape_of(const Call& call, int size) {
   shape.kind += " " + to_string(call.op) + " " + std::to_string(call.root);
   const auto& tensors = call.inputs.empty() ? call.outputs : call.inputs;
   if (!tensors.empty()) shape.kind += " " + dtype_name(tensors.front().scalar_type());
+  if (call.purpose) shape.kind += " " + std::to_string(call.purpose->hash);
   for (int i = 0; i < size; ++i) {
     shape.gives.push_back(given(call, i));
     shape.takes.push_back(taken(call, i));
   }
-  shape.description = describe(call);
+  shape.description = describe_with_purpose(call);
   return shape;
 }
 
@@ -140,7 +145,7 @@ bool fit_together(const std::vector<const Call*>& calls) {
   for (int i = 0; i < n; ++i) {
     const Call& call = *calls[static_cast<size_t>(i)];
     if (call.kind != first.kind || call.op != first.op || call.root != first.root ||
-        dtype_of(call) != dtype_of(first)) {
+        dtype_of(call) != dtype_of(first) || hash_of(call) != hash_of(first)) {
       return false;
     }
     for (int k = 0; k < n; ++k) {
@@ -153,7 +158,7 @@ bool fit_together(const std::vector<const Call*>& calls) {
 }
 
 void write_numbers(const Call& call, int size, int64_t* numbers) {
-  numbers[0] = kind_number(call);
+  numbers[0] = kind_and_purpose(call);
   for (int i = 0; i < size; ++i) {
     numbers[1 + i] = given(call, i);
     numbers[1 + size + i] = taken(call, i);
@@ -173,7 +178,7 @@ bool fit_together(const int64_t* const* calls, int size) {
 }
 
 CallSums sums_of(const Call& call, int rank, int size) {
-  CallSums sums{.kind = kind_number(call)};
+  CallSums sums{.kind = kind_and_purpose(call)};
   for (int i = 0; i < size; ++i) {
     if (both_say(call, rank, i)) sums.gives += mixed(rank, i, given(call, i));
     if (both_say(call, i, rank)) sums.takes += mixed(i, rank, taken(call, i));

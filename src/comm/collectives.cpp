@@ -25,6 +25,33 @@
 #include "sherd/box.h"
 
 namespace sherd {
+
+void detail::check_reduction(const char* operation, const at::Tensor& tensor, ReduceOp op) {
+  const auto refuse = [&](const char* problem, const char* help) {
+    throw_value_error(ErrorText(operation, problem)
+                          .fact("reduction", to_string(op))
+                          .fact("dtype", dtype_name(tensor.scalar_type()))
+                          .help(help));
+  };
+  const auto type = tensor.scalar_type();
+  const bool floating = tensor.is_floating_point();
+  const bool narrow = floating && tensor.element_size() == 1;
+  if (narrow || c10::isBarebonesUnsignedType(type) || c10::isQIntType(type)) {
+    refuse("tensors of this dtype can only be moved", "tensor.to(torch::kFloat)");
+  }
+  if (type == c10::ScalarType::Bool && op == ReduceOp::avg) refuse("bool has no average", "tensor.to(torch::kFloat)");
+  if (tensor.is_complex()) {
+    const bool multiplies = op == ReduceOp::product && type != c10::ScalarType::ComplexHalf;
+    if (op != ReduceOp::sum && op != ReduceOp::avg && !multiplies) {
+      refuse("complex numbers can only be summed or multiplied", "ReduceOp::sum");
+    }
+    return;
+  }
+  if (op == ReduceOp::avg && !floating) refuse("integers have no average", "tensor.to(torch::kFloat)");
+  const bool bitwise = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
+  if (bitwise && floating) refuse("bitwise reductions are for integers", "ReduceOp::min, or max");
+}
+
 namespace {
 
 using at::Tensor;
@@ -33,6 +60,7 @@ using detail::check_blocks;
 using detail::check_numel;
 using detail::check_pair;
 using detail::check_place;
+using detail::check_reduction;
 using detail::check_tag;
 using detail::check_tensor;
 using detail::Collective;
@@ -152,32 +180,6 @@ std::vector<Tensor> blocks_of(const Tensor& whole, c10::IntArrayRef numels) {
     offset += n;
   }
   return blocks;
-}
-
-void check_reduction(const char* operation, const Tensor& tensor, ReduceOp op) {
-  const auto refuse = [&](const char* problem, const char* help) {
-    detail::throw_value_error(ErrorText(operation, problem)
-                                  .fact("reduction", to_string(op))
-                                  .fact("dtype", detail::dtype_name(tensor.scalar_type()))
-                                  .help(help));
-  };
-  const auto type = tensor.scalar_type();
-  const bool floating = tensor.is_floating_point();
-  const bool narrow = floating && tensor.element_size() == 1;
-  if (narrow || c10::isBarebonesUnsignedType(type) || c10::isQIntType(type)) {
-    refuse("tensors of this dtype can only be moved", "tensor.to(torch::kFloat)");
-  }
-  if (type == c10::ScalarType::Bool && op == ReduceOp::avg) refuse("bool has no average", "tensor.to(torch::kFloat)");
-  if (tensor.is_complex()) {
-    const bool multiplies = op == ReduceOp::product && type != c10::ScalarType::ComplexHalf;
-    if (op != ReduceOp::sum && op != ReduceOp::avg && !multiplies) {
-      refuse("complex numbers can only be summed or multiplied", "ReduceOp::sum");
-    }
-    return;
-  }
-  if (op == ReduceOp::avg && !floating) refuse("integers have no average", "tensor.to(torch::kFloat)");
-  const bool bitwise = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
-  if (bitwise && floating) refuse("bitwise reductions are for integers", "ReduceOp::min, or max");
 }
 
 // A tensor and a reduction that the transport knows, standing for those asked for.

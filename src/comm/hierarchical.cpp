@@ -179,7 +179,7 @@ bool HierarchicalBackend::meet(const Call& call) {
 }
 
 std::vector<CallShape> HierarchicalBackend::descriptions_of_all(const Call& call) {
-  const std::string text = describe(call).substr(0, kTextBytes - 1);
+  const std::string text = describe_with_purpose(call).substr(0, kTextBytes - 1);
   const Tensor mine = at::zeros({static_cast<int64_t>(kTextBytes)}, at::TensorOptions(c10::ScalarType::Byte));
   std::memcpy(mine.mutable_data_ptr(), text.data(), text.size());
   const Tensor all = rows_of_all(mine);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "comm/group_state.h"
+#include "comm/step_scope.h"
 #include "layout/bytes_text.h"
 #include "sherd/collectives.h"
 
@@ -13,6 +14,7 @@ namespace sherd {
 namespace {
 
 thread_local CommRecorder* this_threads_recorder = nullptr;
+thread_local const detail::StepScope::Text* this_threads_step = nullptr;
 
 }  // namespace
 
@@ -31,13 +33,19 @@ detail::Recorded detail::record(const Group& group, Collective kind, const at::T
         observer->shared_from_this(),
         ObservedCall{kind, call.group, group.state().axis_label(), call.dtype, call.numel, call.bytes});
   }
-  if (this_threads_recorder != nullptr) this_threads_recorder->add(std::move(call));
+  if (this_threads_recorder != nullptr) {
+    if (this_threads_step != nullptr) call.step = (*this_threads_step)();
+    this_threads_recorder->add(std::move(call));
+  }
   return recorded;
 }
 
 void detail::record(CollectiveCall call) {
   if (this_threads_recorder != nullptr) this_threads_recorder->add(std::move(call));
 }
+
+detail::StepScope::StepScope(const Text& text) : text_(text), outer_(std::exchange(this_threads_step, &text_)) {}
+detail::StepScope::~StepScope() { this_threads_step = outer_; }
 
 CommRecorder::CommRecorder() : outer_(std::exchange(this_threads_recorder, this)) {}
 CommRecorder::~CommRecorder() { this_threads_recorder = outer_; }
@@ -56,8 +64,9 @@ std::string CommRecorder::to_string() const {
   };
   std::vector<Line> lines;
   for (const CollectiveCall& call : calls_) {
-    const std::string what =
-        fmt::format("{}{}{} on {}", call.name, call.dtype.empty() ? "" : " ", call.dtype, call.group);
+    const bool planned = !call.step.empty();
+    const std::string what = fmt::format("{}{}{}{}", planned ? call.step : call.name, call.dtype.empty() ? "" : " ",
+                                         call.dtype, planned ? "" : " on " + call.group);
     auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& l) { return l.what == what; });
     if (line == lines.end()) line = lines.insert(lines.end(), Line{what});
     ++line->count;

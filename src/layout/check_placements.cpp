@@ -17,7 +17,10 @@ constexpr size_t kCutsInHelp = 17;  // a longer list is described, not written o
 class PlacementCheck {
  public:
   PlacementCheck(std::string_view operation, const Mesh& mesh, const Dims& shape, Placements placements)
-      : operation_(operation), layout_{mesh, shape, std::move(placements)} {}
+      : operation_(operation),
+        mesh_(mesh),
+        // Where placements fit does not depend on who stands there: the ranks of a large mesh are not copied.
+        layout_{mesh.has_default_ranks() ? mesh : Mesh(mesh.axes()), shape, std::move(placements)} {}
 
   Placements run() {
     check_shape();
@@ -50,7 +53,7 @@ class PlacementCheck {
         ErrorText(operation_, fmt::format("{} placement{} for a mesh of {} {}", given, given == 1 ? "" : "s", needed,
                                           needed == 1 ? "axis" : "axes"))
             .fact("placements", detail::brief(layout_.placements))
-            .fact("mesh", to_string(layout_.mesh))
+            .fact("mesh", to_string(mesh_))
             .help(call(right)));
   }
 
@@ -203,7 +206,7 @@ class PlacementCheck {
     return ErrorText(operation_, problem)
         .fact("placement", fmt::format("{} on axis {}", detail::brief(layout_.placements[axis]),
                                        layout_.mesh.axis_label(static_cast<int64_t>(axis))))
-        .fact("mesh", to_string(layout_.mesh))
+        .fact("mesh", to_string(mesh_))
         .fact("shape", to_string(layout_.shape));
   }
 
@@ -216,6 +219,7 @@ class PlacementCheck {
   }
 
   std::string_view operation_;
+  const Mesh& mesh_;
   Layout layout_;
 };
 

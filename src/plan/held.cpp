@@ -35,6 +35,8 @@ RunList rows_given(const Layout& layout, int64_t dim, Dims coordinate, const std
 
 }  // namespace
 
+Mesh without_ranks(const Mesh& mesh) { return mesh.has_default_ranks() ? mesh : Mesh(mesh.axes()); }
+
 void Held::become(Placements placements, Cut cut) {
   layout_.placements = std::move(placements);
   cut_ = std::move(cut);

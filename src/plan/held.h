@@ -20,10 +20,16 @@ struct Cut {
   bool operator==(const Cut&) const = default;
 };
 
+/// The same places, whoever stands there: what they hold does not depend on it, and a large mesh has many ranks to
+/// copy.
+Mesh without_ranks(const Mesh& mesh);
+
 class Held {
  public:
-  Held(const Mesh& mesh, const Dims& shape, Placements placements) : layout_{mesh, shape, std::move(placements)} {}
+  Held(const Mesh& mesh, const Dims& shape, Placements placements)
+      : layout_{without_ranks(mesh), shape, std::move(placements)} {}
 
+  /// Its mesh names no ranks.
   const Layout& layout() const { return layout_; }
   const Placements& placements() const { return layout_.placements; }
   const Cut& cut() const { return cut_; }

@@ -290,6 +290,7 @@ class Propagation {
     }
     if (inputs_.size() < 64 && (option.partial_inputs >> inputs_.size()) != 0) return false;
     if (option.factor >= 0 && rule_.factors[static_cast<size_t>(option.factor)].kind == FactorKind::mask) {
+      if (cut_further(option, axis).empty()) return false;  // a rank answers for one range of rows
       choice_.masked = true;
     }
     return fits(axis);

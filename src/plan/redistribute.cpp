@@ -9,7 +9,9 @@
 
 #include "layout/bytes_text.h"
 #include "plan/along.h"
+#include "plan/crossing.h"
 #include "plan/placement_lists.h"
+#include "plan/places.h"
 #include "sherd/error.h"
 #include "sherd/explain.h"
 
@@ -18,25 +20,6 @@ namespace {
 
 bool is_in(const std::vector<int64_t>& axes, int64_t axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
-}
-
-// The places whose parts are measured: all of a small mesh, the corners of a larger one. Cheap, and enough to compare
-// plans.
-std::vector<Dims> measured_places(const Mesh& mesh, int64_t exact_up_to) {
-  std::vector<Dims> places;
-  if (mesh.size() <= exact_up_to) {
-    for (int64_t i = 0; i < mesh.size(); ++i) places.push_back(mesh.coordinate_at(i));
-    return places;
-  }
-  const auto ndim = static_cast<size_t>(mesh.ndim());
-  for (int64_t corner = 0; corner < int64_t{1} << std::min<size_t>(ndim, 4); ++corner) {
-    Dims place(ndim, 0);
-    for (size_t axis = 0; axis < ndim; ++axis) {
-      if ((corner >> std::min<size_t>(axis, 3) & 1) != 0) place[axis] = mesh.size(static_cast<int64_t>(axis)) - 1;
-    }
-    places.push_back(std::move(place));
-  }
-  return places;
 }
 
 // How Partials are reduced on the way.
@@ -67,7 +50,7 @@ class Draft {
         goal_(to),
         places_(places),
         held_(mesh, shape, from),
-        wanted_{mesh, shape, {}} {
+        wanted_{without_ranks(mesh), shape, {}} {
     for (size_t axis = 0; axis < to.size(); ++axis) {
       if (!is_partial(to[axis])) continue;
       goal_[axis] = from[axis] == to[axis] ? to[axis] : Placement(Replicate());
@@ -346,12 +329,6 @@ class Draft {
   int64_t elements_ = 0;
 };
 
-double seconds(const Redistribution& plan, const CommCosts& costs) {
-  double total = 0;
-  for (const Step& step : plan.steps) total += costs.seconds(step.messages, step.bytes);
-  return total;
-}
-
 const char* name_of(Action action) {
   switch (action) {
     case Action::all_reduce:
@@ -364,6 +341,10 @@ const char* name_of(Action action) {
       return "slice";
     case Action::keep_one:
       return "keep_one";
+    case Action::cross:
+      return "exchange";
+    case Action::reduce_to:
+      return "reduce";
   }
   return "";
 }
@@ -410,10 +391,17 @@ Redistribution plan_redistribution(const Mesh& mesh, const Dims& shape, int64_t 
   return result;
 }
 
+double seconds(const Redistribution& plan, const CommCosts& costs) {
+  double total = 0;
+  for (const Step& step : plan.steps) total += costs.seconds(step.messages, step.bytes);
+  return total;
+}
+
 std::string bytes_text(int64_t bytes) { return detail::bytes_text(static_cast<double>(bytes)); }
 
 std::string to_string(const Step& step, const Mesh& mesh) {
   std::string text = name_of(step.action);
+  if (step.action == Action::cross || step.action == Action::reduce_to) text += " to " + sherd::to_string(mesh);
   for (const int64_t axis : step.axes) text += "@" + mesh.axis_label(axis);
   return text;
 }
@@ -435,20 +423,41 @@ std::string to_string(const Redistribution& plan, const Mesh& mesh) {
 }  // namespace sherd::plan
 
 namespace sherd {
+namespace {
+
+void check_same_tensor(const TensorText& from, const Mesh& mesh, const TensorText& to, const Mesh& to_mesh) {
+  if (from.shape == to.shape && from.dtype == to.dtype) return;
+  throw std::invalid_argument(ErrorText("redistribute", "a tensor keeps its shape and its type when it is moved")
+                                  .fact("from", to_string(from, mesh))
+                                  .fact("to", to_string(to, to_mesh))
+                                  .help(to_string(TensorText{from.dtype, from.shape, to.placements}, to_mesh)));
+}
+
+}  // namespace
 
 std::string explain_redistribution(const TensorText& from, const TensorText& to, const Mesh& mesh,
                                    const CommCosts& costs) {
-  if (from.shape != to.shape || from.dtype != to.dtype) {
-    throw std::invalid_argument(ErrorText("redistribute", "a tensor keeps its shape and its type when it is moved")
-                                    .fact("from", to_string(from, mesh))
-                                    .fact("to", to_string(to, mesh))
-                                    .help(to_string(TensorText{from.dtype, from.shape, to.placements}, mesh)));
-  }
+  check_same_tensor(from, mesh, to, mesh);
   const Placements before = checked_placements("redistribute", mesh, from.shape, from.placements);
   const Placements after = checked_placements("redistribute", mesh, to.shape, to.placements);
   const auto plan =
       plan::plan_redistribution(mesh, from.shape, plan::element_size(from.dtype), before, after, {.costs = costs});
   return to_string(plan, mesh);
+}
+
+std::string explain_redistribution(const TensorText& from, const Mesh& mesh, const TensorText& to, const Mesh& to_mesh,
+                                   const CommCosts& costs) {
+  if (mesh == to_mesh) return explain_redistribution(from, to, mesh, costs);
+  check_same_tensor(from, mesh, to, to_mesh);
+  const Layout before{mesh, from.shape, checked_placements("redistribute", mesh, from.shape, from.placements)};
+  const Layout after{to_mesh, to.shape, checked_placements("redistribute", to_mesh, to.shape, to.placements)};
+  if (after.placements != plan::without_partials(after.placements)) {
+    throw std::invalid_argument(
+        ErrorText("redistribute", "a tensor cannot be made Partial on another mesh")
+            .fact("to", to_string(to, to_mesh))
+            .help(to_string(TensorText{to.dtype, to.shape, plan::without_partials(to.placements)}, to_mesh)));
+  }
+  return to_string(plan::plan_crossing(before, after, plan::element_size(from.dtype), {.costs = costs}), to_mesh);
 }
 
 }  // namespace sherd

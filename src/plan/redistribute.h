@@ -1,6 +1,6 @@
 #pragma once
-// How a tensor gets from one placement list to another on one mesh: a short list of steps. Pure data: the same on
-// every rank, computed without talking.
+// How a tensor gets from one placement list to another: a short list of steps. Pure data: the same on every rank,
+// computed without talking. Here on one mesh; plan/crossing.h plans the way to another one.
 
 #include <cstdint>
 #include <string>
@@ -18,15 +18,18 @@ enum class Action : uint8_t {
   exchange,        // ranks along `axes` send each other the parts of boxes that change hands
   slice,           // every rank keeps a part of what it has
   keep_one,        // whole on `axis` becomes Partial: the first rank keeps the value, the others the neutral element
+  // To another mesh. What follows them happens there.
+  cross,      // ranks of the two meshes send each other the parts of boxes that change hands
+  reduce_to,  // ranks of the other mesh get the parts of a Partial and reduce them
 };
 
 struct Step {
   Action action = Action::slice;
-  std::vector<int64_t> axes;  // mesh axes whose ranks talk; for slice and keep_one, those concerned
-  Placements after;
-  Cut cut;               // of `after`
-  int64_t bytes = 0;     // received by a rank, on average
-  int64_t messages = 0;  // sent by a rank at most
+  std::vector<int64_t> axes = {};  // mesh axes whose ranks talk; for slice and keep_one, those concerned
+  Placements after = {};           // on one mesh
+  Cut cut = {};                    // of `after`
+  int64_t bytes = 0;               // received by a rank of the mesh where it goes, on average
+  int64_t messages = 0;            // sent by a rank at most; received, where it goes to another mesh
 };
 
 struct Redistribution {
@@ -58,7 +61,12 @@ struct PlanOptions {
 Redistribution plan_redistribution(const Mesh& mesh, const Dims& shape, int64_t element_size, const Placements& from,
                                    const Placements& to, const PlanOptions& options = {});
 
-/// "all_reduce@tp".
+/// By the cost model.
+double seconds(const Redistribution& plan, const CommCosts& costs);
+
+// `mesh` is the one where it goes.
+
+/// "all_reduce@tp", "exchange to [dp=2]".
 std::string to_string(const Step& step, const Mesh& mesh);
 
 /// "all_reduce@tp 4.0 KiB, slice@dp".

@@ -91,7 +91,8 @@ Mesh relabel(const Layout& from, const Layout& to) {
   std::vector<RunGrid> wanted;
   for (size_t i = 0; i < ranks.size(); ++i) {
     const auto here = from.mesh.coordinate_of(ranks[i]);
-    held.push_back(here ? grid_of(from, *here) : RunGrid(to.shape.size()));
+    // Nothing, of a scalar neither.
+    held.push_back(here ? grid_of(from, *here) : RunGrid(std::max<size_t>(to.shape.size(), 1)));
     wanted.push_back(grid_of(to, to.mesh.coordinate_at(static_cast<int64_t>(i))));
   }
   std::vector<size_t> places;

@@ -25,7 +25,6 @@ namespace {
 
 using at::Tensor;
 using detail::HeldPart;
-using detail::meta_of;
 using plan::RankPart;
 
 constexpr int64_t kStagingBytes = RedistributeOptions().staging_bytes;

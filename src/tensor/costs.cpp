@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <optional>
@@ -19,6 +20,7 @@ namespace {
 
 std::mutex mutex;
 std::optional<CommCosts> set_by_program;
+std::atomic<uint64_t> version = 0;
 
 // The time of one exchange in which a rank receives `bytes` from each other, as the slowest rank sees it.
 double exchange_seconds(const Group& group, int64_t bytes, int calls) {
@@ -51,8 +53,12 @@ CommCosts detail::current_costs() {
 
 void set_costs(const CommCosts& costs) {
   const std::lock_guard lock(mutex);
+  if (set_by_program == costs) return;
   set_by_program = costs;
+  ++version;
 }
+
+uint64_t detail::costs_version() { return version.load(std::memory_order_relaxed); }
 
 CommCosts measure_costs(const World& world) {
   const Group all = world.group();

@@ -8,6 +8,7 @@
 
 #include "comm/huge_pages.h"
 #include "comm/observer.h"
+#include "comm/step_scope.h"
 #include "sherd/collectives.h"
 #include "tensor/blocks.h"
 #include "tensor/runs.h"
@@ -88,6 +89,8 @@ class Mover {
       if (travellers.empty()) return;
       const Step& step = travellers.front()->step();
       for (Traveller* traveller : travellers) traveller->local = traveller->local.to(dtype_for(*traveller));
+      const auto text = [&] { return to_string(step, mesh_.mesh()); };
+      const StepScope scope(text);
       if (step.action == Action::all_reduce) {
         all_reduce_all(travellers);
       } else {

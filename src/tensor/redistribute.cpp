@@ -18,12 +18,12 @@
 #include "sherd/dtensor.h"
 #include "tensor/cause_of.h"
 #include "tensor/checked.h"
+#include "tensor/crossing.h"
 #include "tensor/edges.h"
 #include "tensor/held_boxes.h"
 #include "tensor/joint_mesh.h"
 #include "tensor/meta.h"
 #include "tensor/redistributed.h"
-#include "tensor/swap_parts.h"
 
 namespace sherd {
 namespace {
@@ -47,6 +47,22 @@ Placements target_of(const Tensor& tensor, Placements placements) {
   const auto& spec = detail::require_dtensor("redistribute", tensor).spec;
   placements = checked("redistribute", spec->mesh, spec->sizes, std::move(placements));
   refuse_new_partials("redistribute", spec->placements, placements);
+  return placements;
+}
+
+// The same on another mesh.
+Placements target_on(const detail::Spec& from, const DeviceMesh& mesh, Placements placements) {
+  placements = checked("redistribute", mesh, from.sizes, std::move(placements));
+  refuse_new_partials("redistribute", {}, placements);
+  if (from.mesh.device_type() != mesh.device_type() || !(from.mesh.world() == mesh.world())) {
+    const auto describe = [](const DeviceMesh& m) {
+      return to_string(m.mesh()) + " of " + c10::DeviceTypeName(m.device_type(), true);
+    };
+    detail::throw_value_error(ErrorText("redistribute", "the two meshes must be of one world and one kind of device")
+                                  .fact("from", describe(from.mesh))
+                                  .fact("to", describe(mesh))
+                                  .help("tensor.to(device) on a mesh of that device first"));
+  }
   return placements;
 }
 
@@ -79,6 +95,18 @@ void compare_where_asked(const std::vector<Tensor>& tensors, const std::vector<P
   std::vector<std::string> plans;
   for (size_t i = 0; i < tensors.size(); ++i) plans.push_back(plan_text(tensors[i], mesh, to[i]));
   compare_plans(detail::group_of(mesh), fmt::format("{}", fmt::join(plans, "; ")));
+}
+
+void compare_targets(const Tensor& tensor, const DeviceMesh& mesh, const Placements& to,
+                     const RedistributeOptions& options) {
+  const detail::SpecPtr& spec = meta_of(tensor)->spec;
+  if (spec->boxes) {
+    compare_plans(detail::group_of(spec->mesh), plan_text(tensor, mesh, to));
+    return;
+  }
+  const auto target = detail::intern_spec(mesh, to, spec->sizes, spec->strides);
+  const auto way = detail::crossing_between(spec, target, tensor.scalar_type(), options);
+  compare_plans(*way->source, way->text);
 }
 
 }  // namespace
@@ -204,23 +232,11 @@ Tensor redistribute(const Tensor& tensor, const DeviceMesh& mesh, Placements pla
                                   .help("leave async away"));
   }
   const detail::CauseScope cause("redistribute", [&](detail::Cause& c) { detail::about(c, tensor); });
-  const Placements to = checked("redistribute", mesh, spec->sizes, std::move(placements));
-  refuse_new_partials("redistribute", {}, to);
-  if (spec->mesh.device_type() != mesh.device_type() || !(spec->mesh.world() == mesh.world())) {
-    const auto describe = [](const DeviceMesh& m) {
-      return to_string(m.mesh()) + " of " + c10::DeviceTypeName(m.device_type(), true);
-    };
-    detail::throw_value_error(ErrorText("redistribute", "the two meshes must be of one world and one kind of device")
-                                  .fact("from", describe(spec->mesh))
-                                  .fact("to", describe(mesh))
-                                  .help("tensor.to(device) on a mesh of that device first"));
-  }
+  const Placements to = target_on(*spec, mesh, std::move(placements));
   // Those that have the tensor make sure that they mean the same target: with other targets they would wait for others.
   // A slice is another one for other ranks; nobody leaves the mesh then.
   const bool slices = detail::is_slice(mesh, spec->mesh) || detail::is_slice(spec->mesh, mesh);
-  if (spec->mesh.coordinate() && spec->mesh.size() > 1 && !slices) {
-    compare_plans(mesh.world().group(spec->mesh.mesh().ranks()), plan_text(tensor, mesh, to));
-  }
+  if (spec->mesh.coordinate() && spec->mesh.size() > 1 && !slices) compare_targets(tensor, mesh, to, options);
   return detail::redistribute_edge(tensor, mesh, to, options);
 }
 
@@ -299,11 +315,14 @@ std::vector<Tensor> PendingTensors::wait() {
 std::string redistribution_text(const Tensor& tensor, const Placements& placements,
                                 const RedistributeOptions& options) {
   const Placements to = target_of(tensor, placements);
-  const auto& spec = meta_of(tensor)->spec;
-  if (spec->boxes) return "exchange of boxes";
-  const auto target = detail::intern_spec(spec->mesh, to, spec->sizes, spec->strides);
-  return to_string(detail::plan_between(spec, target, static_cast<int64_t>(tensor.element_size()), options),
-                   spec->mesh.mesh());
+  return detail::text_of_way(tensor, meta_of(tensor)->spec->mesh, to, options);
+}
+
+std::string redistribution_text(const Tensor& tensor, const DeviceMesh& mesh, const Placements& placements,
+                                const RedistributeOptions& options) {
+  const auto& spec = detail::require_dtensor("redistribute", tensor).spec;
+  if (spec->mesh == mesh && !options.relabel) return redistribution_text(tensor, placements, options);
+  return detail::text_of_way(tensor, mesh, target_on(*spec, mesh, placements), options);
 }
 
 }  // namespace sherd

@@ -2,17 +2,18 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 
-#include <algorithm>
 #include <unordered_map>
 
-#include "plan/relabel.h"
+#include "comm/call.h"
+#include "plan/held.h"
 #include "tensor/costs.h"
+#include "tensor/crossing.h"
 #include "tensor/held_boxes.h"
 #include "tensor/joint_mesh.h"
 #include "tensor/meta.h"
 #include "tensor/move.h"
-#include "tensor/swap_parts.h"
 
 namespace sherd::detail {
 namespace {
@@ -20,7 +21,45 @@ namespace {
 using at::Tensor;
 using Prefer = RedistributeOptions::Prefer;
 
-plan::Prefer preference(Prefer prefer) {
+struct PlanKey {
+  SpecPtr from;
+  SpecPtr to;
+  c10::ScalarType dtype;
+  Prefer prefer;
+  uint64_t costs;  // by their version
+  bool operator==(const PlanKey&) const = default;
+};
+struct PlanKeyHash {
+  size_t operator()(const PlanKey& key) const {
+    size_t hash = reinterpret_cast<size_t>(key.from.get()) * 0x9E3779B97F4A7C15ULL;
+    hash ^= reinterpret_cast<size_t>(key.to.get()) + (hash >> 17);
+    return hash * 31 + static_cast<size_t>(key.dtype) * 4 + static_cast<size_t>(key.prefer);
+  }
+};
+constexpr size_t kPlansKept = 1024;
+
+MoveOptions move_options(const RedistributeOptions& options, bool background = false) {
+  return {options.staging_bytes, options.reduce_dtype, options.move_dtype, background};
+}
+
+// "redistribute f32[4@0, 6] on [2] -> (S(1)) on [2]". The ranks of a large mesh would be most of it.
+std::string text_of_move(const Spec& from, c10::ScalarType dtype, const Placements& to) {
+  constexpr int64_t kFew = 64;
+  const Mesh& mesh = from.mesh.mesh();
+  const bool all = mesh.has_default_ranks() || mesh.size() <= kFew;
+  const std::string on = all ? to_string(mesh) : to_string(plan::without_ranks(mesh)) + "{...}";
+  const TensorText tensor{dtype_name(dtype), from.sizes, from.placements};
+  return fmt::format("redistribute {} on {} -> {} on {}", to_string(tensor, mesh), on, to_string(to), on);
+}
+
+// A result never shares memory with its source, as in every other operator that is not a view.
+Tensor of_its_own(const Tensor& local, const Tensor& source) {
+  return local.numel() > 0 && local.is_alias_of(source) ? local.clone() : local;
+}
+
+}  // namespace
+
+plan::Prefer plan_preference(Prefer prefer) {
   switch (prefer) {
     case Prefer::automatic:
       return plan::Prefer::automatic;
@@ -32,67 +71,40 @@ plan::Prefer preference(Prefer prefer) {
   return plan::Prefer::automatic;
 }
 
-struct PlanKey {
-  SpecPtr from;
-  SpecPtr to;
-  int64_t element_size;
-  Prefer prefer;
-  bool operator==(const PlanKey&) const = default;
-};
-struct PlanKeyHash {
-  size_t operator()(const PlanKey& key) const {
-    size_t hash = reinterpret_cast<size_t>(key.from.get()) * 0x9E3779B97F4A7C15ULL;
-    hash ^= reinterpret_cast<size_t>(key.to.get()) + (hash >> 17);
-    return hash * 31 + static_cast<size_t>(key.element_size) * 4 + static_cast<size_t>(key.prefer);
-  }
-};
-constexpr size_t kPlansKept = 1024;
-
-MoveOptions move_options(const RedistributeOptions& options, bool background = false) {
-  return {options.staging_bytes, options.reduce_dtype, options.move_dtype, background};
+PlannedPtr plan_between(const SpecPtr& from, const SpecPtr& to, c10::ScalarType dtype,
+                        const RedistributeOptions& options) {
+  thread_local std::unordered_map<PlanKey, PlannedPtr, PlanKeyHash> plans;
+  PlanKey key{from, to, dtype, options.prefer, costs_version()};
+  if (const auto found = plans.find(key); found != plans.end()) return found->second;
+  if (plans.size() >= kPlansKept) plans.clear();
+  const auto element_size = static_cast<int64_t>(c10::elementSize(dtype));
+  auto planned = std::make_shared<const Planned>(
+      plan::plan_redistribution(from->mesh.mesh(), from->sizes, element_size, from->placements, to->placements,
+                                {.prefer = plan_preference(options.prefer), .costs = current_costs()}),
+      std::make_shared<Purpose>(text_of_move(*from, dtype, to->placements)));
+  plans.emplace(std::move(key), planned);
+  return planned;
 }
 
-// A result never shares memory with its source, as in every other operator that is not a view.
-Tensor of_its_own(const Tensor& local, const Tensor& source) {
-  return local.numel() > 0 && local.is_alias_of(source) ? local.clone() : local;
-}
+namespace {
 
-// The placements with the Partials reduced, each rank having a share of the sum where that can be: along the longest
-// dim whose cuts are not a user's, which depend on the other axes.
-Placements shared_out(const Spec& spec) {
-  Placements placements = spec.placements;
-  Dims sizes = spec.sizes;
-  for (const Placement& p : placements) {
-    if (const auto* ragged = std::get_if<Ragged>(&p)) sizes[static_cast<size_t>(ragged->dim)] = 0;
-  }
-  const auto longest = std::max_element(sizes.begin(), sizes.end());
-  const bool shares = longest != sizes.end() && *longest > 1;
-  for (Placement& p : placements) {
-    if (is_partial(p)) p = shares ? Placement(Shard(longest - sizes.begin())) : Placement(Replicate());
-  }
-  return placements;
+// What many moves together are for.
+PurposePtr common_purpose(const std::vector<PlannedPtr>& plans) {
+  if (plans.size() == 1) return plans.front()->purpose;
+  uint64_t hash = 0;
+  for (const PlannedPtr& planned : plans) hash = hash * 31 + planned->purpose->hash;
+  return std::make_shared<Purpose>(
+      fmt::format("{} and {} more ({:x})", plans.front()->purpose->text, plans.size() - 1, hash));
 }
 
 }  // namespace
-
-const plan::Redistribution& plan_between(const SpecPtr& from, const SpecPtr& to, int64_t element_size,
-                                         const RedistributeOptions& options) {
-  thread_local std::unordered_map<PlanKey, plan::Redistribution, PlanKeyHash> plans;
-  PlanKey key{from, to, element_size, options.prefer};
-  if (const auto found = plans.find(key); found != plans.end()) return found->second;
-  if (plans.size() >= kPlansKept) plans.clear();
-  plan::Redistribution plan =
-      plan::plan_redistribution(from->mesh.mesh(), from->sizes, element_size, from->placements, to->placements,
-                                {.prefer = preference(options.prefer), .costs = current_costs()});
-  return plans.emplace(std::move(key), std::move(plan)).first->second;
-}
 
 std::vector<Tensor> redistributed(const std::vector<Tensor>& tensors, const std::vector<Placements>& to,
                                   const RedistributeOptions& options, bool background) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   std::vector<Tensor> results(tensors.size());
   std::vector<SpecPtr> specs(tensors.size());
-  std::vector<plan::Redistribution> plans;  // copies: those in the cache may be dropped while others are made
+  std::vector<PlannedPtr> plans;
   plans.reserve(tensors.size());
   std::vector<Move> moves;
   std::vector<size_t> moved;
@@ -108,11 +120,12 @@ std::vector<Tensor> redistributed(const std::vector<Tensor>& tensors, const std:
       continue;
     }
     specs[i] = intern_spec(from->mesh, to[i], from->sizes, from->strides);
-    plans.push_back(plan_between(from, specs[i], static_cast<int64_t>(tensors[i].element_size()), options));
-    moves.push_back({plans.back(), current_local(*meta), from->sizes, from->placements});
+    plans.push_back(plan_between(from, specs[i], tensors[i].scalar_type(), options));
+    moves.push_back({plans.back()->plan, current_local(*meta), from->sizes, from->placements});
     moved.push_back(i);
   }
   if (moves.empty()) return results;
+  const PurposeScope purpose(common_purpose(plans));
   const std::vector<Tensor> locals =
       move_together(meta_of(tensors[moved[0]])->spec->mesh, moves, move_options(options, background));
   for (size_t k = 0; k < moved.size(); ++k) {
@@ -133,9 +146,10 @@ Tensor redistributed(const Tensor& tensor, const Placements& to, const Redistrib
   const Tensor local = current_local(*meta);
   const SpecPtr spec = intern_spec(from->mesh, to, from->sizes, from->strides);
   if (from->placements == to) return wrap(spec, of_its_own(local, local));
-  const auto& plan = plan_between(from, spec, static_cast<int64_t>(tensor.element_size()), options);
-  const Tensor moved =
-      move_together(from->mesh, {{plan, local, from->sizes, from->placements}}, move_options(options, background))[0];
+  const PlannedPtr planned = plan_between(from, spec, tensor.scalar_type(), options);
+  const PurposeScope purpose(planned->purpose);
+  const Tensor moved = move_together(from->mesh, {{planned->plan, local, from->sizes, from->placements}},
+                                     move_options(options, background))[0];
   return wrap(spec, of_its_own(moved, local));
 }
 
@@ -143,27 +157,44 @@ Tensor redistributed(const Tensor& tensor, const DeviceMesh& mesh, const Placeme
                      const RedistributeOptions& options) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const Spec& given = *meta_of(tensor)->spec;
-  if (!given.boxes && !options.relabel && is_slice(mesh, given.mesh)) {
+  if (stays_on_one_mesh(given, mesh, options)) {
+    if (is_slice(given.mesh, mesh)) return redistributed(lifted(tensor, mesh), to, options);
     return lowered(redistributed(tensor, lifted_placements(to, mesh, given.mesh), options), mesh);
   }
-  if (!given.boxes && !options.relabel && is_slice(given.mesh, mesh)) {
-    return redistributed(lifted(tensor, mesh), to, options);
-  }
-  const Tensor settled = given.has_partial ? redistributed(tensor, shared_out(given), options)
-                         : given.boxes     ? redistributed(tensor, given.placements, options)
-                                           : tensor;
+  const Tensor settled = given.boxes ? redistributed(tensor, given.placements, options) : tensor;
   DTensorMeta* meta = meta_of(settled);
-  const Spec& from = *meta->spec;
-  const Layout before = from.layout();
-  Layout after{mesh.mesh(), from.sizes, to};
-  if (options.relabel) after.mesh = plan::relabel(before, after);
-  const DeviceMesh target =
-      options.relabel ? DeviceMesh(c10::DeviceTypeName(mesh.device_type(), true), after.mesh) : mesh;
-  const Tensor held = current_local(*meta);
-  const c10::ScalarType dtype = held.scalar_type();
-  const Tensor local = swap_layouts(from.mesh.world(), before, after, held.to(options.move_dtype.value_or(dtype)),
-                                    options.staging_bytes);
-  return wrap(intern_spec(target, to, from.sizes, from.strides), local.to(dtype));
+  const SpecPtr target = intern_spec(mesh, to, given.sizes, given.strides);
+  const Tensor local = current_local(*meta);
+  return crossed(*crossing_between(meta->spec, target, local.scalar_type(), options), local, options);
+}
+
+bool stays_on_one_mesh(const Spec& from, const DeviceMesh& mesh, const RedistributeOptions& options) {
+  return !from.boxes && !options.relabel && (is_slice(mesh, from.mesh) || is_slice(from.mesh, mesh));
+}
+
+std::string text_of_way(const Tensor& tensor, const DeviceMesh& mesh, const Placements& to,
+                        const RedistributeOptions& options) {
+  const SpecPtr& from = meta_of(tensor)->spec;
+  const auto on = [&](const DeviceMesh& one, const Placements& before, const Placements& after) {
+    const SpecPtr spec = intern_spec(one, before, from->sizes, from->strides);
+    const SpecPtr target = intern_spec(one, after, from->sizes, from->strides);
+    return to_string(plan_between(spec, target, tensor.scalar_type(), options)->plan, one.mesh());
+  };
+  if (from->boxes) {
+    const std::string boxes = "exchange of boxes";
+    if (from->mesh == mesh && !options.relabel) return boxes;
+    const SpecPtr spec = intern_spec(from->mesh, from->placements, from->sizes, from->strides);
+    const SpecPtr target = intern_spec(mesh, to, from->sizes, from->strides);
+    const CrossingPtr way = crossing_between(spec, target, tensor.scalar_type(), options);
+    return boxes + ", " + to_string(way->plan, way->target->mesh.mesh());
+  }
+  if (stays_on_one_mesh(*from, mesh, options)) {
+    if (is_slice(from->mesh, mesh)) return on(mesh, lifted_placements(from->placements, from->mesh, mesh), to);
+    return on(from->mesh, from->placements, lifted_placements(to, mesh, from->mesh));
+  }
+  const SpecPtr target = intern_spec(mesh, to, from->sizes, from->strides);
+  const CrossingPtr way = crossing_between(from, target, tensor.scalar_type(), options);
+  return to_string(way->plan, way->target->mesh.mesh());
 }
 
 }  // namespace sherd::detail

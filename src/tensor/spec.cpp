@@ -5,6 +5,8 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "plan/held.h"
+
 namespace sherd::detail {
 namespace {
 
@@ -56,7 +58,9 @@ Spec::Spec(DeviceMesh on, Placements where, Dims global_sizes, Dims global_strid
       placements(std::move(where)),
       sizes(std::move(global_sizes)),
       strides(std::move(global_strides)),
-      local_sizes(mesh.coordinate() ? local_shape({mesh.mesh(), sizes, placements}, *mesh.coordinate()) : Dims{0}),
+      local_sizes(mesh.coordinate()
+                      ? local_shape({plan::without_ranks(mesh.mesh()), sizes, placements}, *mesh.coordinate())
+                      : Dims{0}),
       has_partial(any_partial(placements)),
       boxes(std::move(held)),
       gathers(gather_axes) {}

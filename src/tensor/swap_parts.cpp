@@ -3,53 +3,39 @@
 #include <algorithm>
 #include <map>
 
-#include "comm/huge_pages.h"
-
 namespace sherd::detail {
 namespace {
 
-using at::Tensor;
+// Finds a rank's place in a group, by its number in the world.
+class Places {
+ public:
+  explicit Places(const Group& group) : ranks_(group.ranks()) {
+    if (std::is_sorted(ranks_.begin(), ranks_.end())) return;
+    for (size_t i = 0; i < ranks_.size(); ++i) places_[ranks_[i]] = i;
+  }
+  size_t of(int64_t rank) const {
+    if (!places_.empty()) return places_.at(rank);
+    return static_cast<size_t>(std::lower_bound(ranks_.begin(), ranks_.end(), rank) - ranks_.begin());
+  }
 
-// A rank's place in the group, by its number in the world.
-std::map<int64_t, size_t> places_in(const Group& group) {
-  std::map<int64_t, size_t> places;
-  for (size_t i = 0; i < group.ranks().size(); ++i) places[group.ranks()[i]] = i;
-  return places;
-}
+ private:
+  const std::vector<int64_t>& ranks_;
+  std::map<int64_t, size_t> places_ = {};  // where they are not in order
+};
 
 }  // namespace
 
 void swap_parts(const Group& group, std::vector<HeldPart> from, std::vector<HeldPart> to,
                 const plan::Transfers& transfers, int64_t bytes, int64_t staging_bytes) {
-  const auto places = places_in(group);
+  const Places places(group);
+  const auto members = static_cast<size_t>(group.size());
   BlockSwap swap{.group = group, .from = std::move(from), .to = std::move(to)};
-  swap.gives.resize(places.size());
-  swap.takes.resize(places.size());
-  for (const plan::Transfer& give : transfers.gives) swap.gives[places.at(give.rank)].push_back({give.from, give.rows});
-  for (const plan::Transfer& take : transfers.takes) swap.takes[places.at(take.rank)].push_back({take.to, take.rows});
+  swap.gives.resize(members);
+  swap.takes.resize(members);
+  for (const plan::Transfer& give : transfers.gives) swap.gives[places.of(give.rank)].push_back({give.from, give.rows});
+  for (const plan::Transfer& take : transfers.takes) swap.takes[places.of(take.rank)].push_back({take.to, take.rows});
   swap.rounds = rounds_for(bytes, staging_bytes);
   run_swap(swap);
-}
-
-Tensor swap_layouts(const World& world, const Layout& before, const Layout& after, const Tensor& local,
-                    int64_t staging_bytes) {
-  const int64_t rank = world.rank();
-  const auto was = before.mesh.coordinate_of(rank);
-  const auto is = after.mesh.coordinate_of(rank);
-  Tensor result = empty_large(is ? local_shape(after, *is) : Dims{0}, local.options());
-  if (!was && !is) return result;
-  std::vector<int64_t> ranks = before.mesh.ranks();
-  for (const int64_t more : after.mesh.ranks()) ranks.push_back(more);
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  const plan::RunGrid nothing(before.shape.size());
-  std::vector<HeldPart> from = {{local.contiguous(), was ? plan::grid_of(before, *was) : nothing}};
-  std::vector<HeldPart> to = {{result, is ? plan::grid_of(after, *is) : nothing}};
-  const int64_t bytes =
-      2 * std::max(largest_part(before), largest_part(after)) * static_cast<int64_t>(local.element_size());
-  swap_parts(world.group(ranks), std::move(from), std::move(to), plan::transfers(before, after, rank), bytes,
-             staging_bytes);
-  return result;
 }
 
 int64_t largest_part(const Layout& layout) {

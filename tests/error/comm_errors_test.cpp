@@ -10,6 +10,7 @@
 #include "error/rank_errors.h"
 #include "sherd/collectives.h"
 #include "sherd/device_mesh.h"
+#include "sherd/redistribute.h"
 #include "sherd/world.h"
 
 namespace sherd::testing {
@@ -370,6 +371,15 @@ TEST(GroupErrorTest, ABackendWithOtherMembers) {
             "  ranks: [0, 1, 2]\n"
             "  backend: 2 members\n"
             "  help: give the world's rank of each member, in the backend's order");
+}
+
+TEST(WorldErrorTest, CostsOfOneRank) {
+  spawn(1, [](World& world) {
+    EXPECT_EQ(value_error([&] { measure_costs(world); }),
+              "measure_costs: one rank has nobody to talk to\n"
+              "  world: 1 rank\n"
+              "  help: sherd calibrate -n 4");
+  });
 }
 
 TEST(WorldErrorTest, NoRanks) {

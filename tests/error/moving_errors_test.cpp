@@ -142,5 +142,34 @@ TEST(MovingErrorsOnEveryRank, RanksWithDifferentPlans) {
          "  rank 1: f32[4@0, 6] on [2] -> (R) on [1]{1}\n");
 }
 
+// Of equal size on every rank, so that nothing but the plan tells them apart.
+TEST(MovingErrorsOnEveryRank, RanksWithDifferentPlansWhoseTensorsFit) {
+  for (const char* backend : {"threads", "shm"}) {
+    const auto cubes = [](const DeviceMesh& mesh) {
+      return distribute_tensor(torch::ones({4, 4, 4}), mesh, {Shard(0)}, {.source = std::nullopt});
+    };
+    const auto one = errors_of_ranks(2,
+                                     [&](World& world) {
+                                       const DeviceMesh mesh = init_device_mesh("cpu", {2});
+                                       redistribute(cubes(mesh), {Shard(1 + world.rank())});
+                                     },
+                                     {.backend = backend});
+    EXPECT_THAT(one, Each(std::string("all_to_all: ranks call different things\n"
+                                      "  rank 0: redistribute f32[4@0, 4, 4] on [2] -> (S(1)) on [2]: all_to_all f32 "
+                                      "blocks of [16, 16]\n"
+                                      "  rank 1: redistribute f32[4@0, 4, 4] on [2] -> (S(2)) on [2]: all_to_all f32 "
+                                      "blocks of [16, 16]\n"
+                                      "  help: every rank of a group makes the same calls in the same order")));
+    const auto many = errors_of_ranks(2,
+                                      [&](World& world) {
+                                        const DeviceMesh mesh = init_device_mesh("cpu", {2});
+                                        const Placements second = {Shard(1 + world.rank())};
+                                        redistribute({cubes(mesh), cubes(mesh)}, {{Shard(1)}, second});
+                                      },
+                                      {.backend = backend});
+    EXPECT_THAT(many, Each(::testing::HasSubstr("all_to_all: ranks call different things\n")));
+  }
+}
+
 }  // namespace
 }  // namespace sherd::testing

@@ -37,7 +37,7 @@ at::Tensor numbered(const Dims& shape) {
   return torch::arange(static_cast<double>(numel(shape)), torch::kDouble).view(shape);
 }
 
-// A layout with at most `ranks` ranks that are those of a world, and whose Partials are sums.
+// A layout with at most `ranks` ranks that are those of a world, with Partials that doubles can have, or none.
 Layout world_layout(RandomLayout& random, int64_t ranks, const Dims& shape, bool partials) {
   Mesh mesh = random.mesh(ranks);
   if (!mesh.has_default_ranks()) {
@@ -49,7 +49,10 @@ Layout world_layout(RandomLayout& random, int64_t ranks, const Dims& shape, bool
   }
   Layout layout{mesh, shape, random.placements(mesh, shape)};
   for (Placement& p : layout.placements) {
-    if (is_partial(p)) p = partials ? Placement(Partial()) : Placement(Replicate());
+    if (!is_partial(p)) continue;
+    const ReduceOp op = std::get<Partial>(p).op;
+    const bool bitwise = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
+    p = partials ? Placement(Partial(bitwise ? ReduceOp::max : op)) : Placement(Replicate());
   }
   return layout;
 }
@@ -95,7 +98,7 @@ TEST(MovingTest, AnyMeshToAnyOther) {
       const Layout from = world_layout(random, kRanks, shape, true);
       const Layout to = world_layout(random, kRanks, shape, false);
       const at::Tensor whole = numbered(shape);
-      at::Tensor x = distribute_any(whole, DeviceMesh("cpu", from.mesh), from.placements).detach();
+      const at::Tensor x = distribute_any(whole, DeviceMesh("cpu", from.mesh), from.placements);
       x.requires_grad_(true);
       const bool relabel = random.chance(30);
       const at::Tensor y =
@@ -103,7 +106,7 @@ TEST(MovingTest, AnyMeshToAnyOther) {
       bool right = is_right(y.detach(), whole) && placements_of(y) == to.placements;
       // The gradient comes back to where the tensor was.
       y.backward(distribute_any(whole * 3, mesh_of(y), to.placements));
-      Placements back = from.placements;
+      Placements back = placements_of(x);
       for (Placement& p : back) {
         if (is_partial(p)) p = Replicate();
       }
@@ -129,6 +132,95 @@ TEST(MovingTest, BetweenMeshesRanksReceiveWhatTheyLack) {
     int64_t moved = 0;
     for (const CollectiveCall& call : recorder.calls()) moved += call.name == "all_to_all" ? call.bytes : 0;
     EXPECT_EQ(moved, (world.rank() == 0 ? 2 : world.rank() == 1 ? 4 : 0) * 64);
+  });
+}
+
+// Of a tensor on four ranks, the parts of each element that its reducer has not, and the results that others want.
+TEST(MovingTest, PartialsAreReducedWhereTheyGo) {
+  struct Case {
+    const char* from;
+    const char* to;
+    Placements placements;
+    std::vector<double> tensors;  // received by each rank
+    const char* text;
+  };
+  const std::vector<Case> cases = {
+      // To some of the ranks: three parts of each half.
+      {"[4]", "[2]{0, 1}", {Shard(0)}, {1.5, 1.5, 0, 0}, "reduce to [2] 48.0 KiB"},
+      // The same ranks in another shape: those that want the same share the work.
+      {"[4]", "[2, 2]", {Shard(1), Replicate()}, {1, 1, 1, 1}, "reduce to [2, 2] 24.0 KiB, exchange@1 8.0 KiB"},
+      // To others.
+      {"[2]{0, 1}", "[2]{2, 3}", {Shard(0)}, {0, 0, 1, 1}, "reduce to [2]{2-3} 32.0 KiB"},
+      // To more of them: those that have a part reduce what all want.
+      {"[2]{0, 1}", "[4]", {Shard(1)}, {.25, .25, .5, .5}, "reduce to [4] 12.0 KiB"},
+      {"[2]{0, 1}", "[4]", {Replicate()}, {1, 1, 1, 1}, "reduce to [4] 8.0 KiB, exchange@0 24.0 KiB"},
+  };
+  const at::Tensor whole = numbered({64, 64});
+  spawn(4, [&](World& world) {
+    for (const Case& c : cases) {
+      const DeviceMesh from("cpu", parse_mesh(c.from));
+      const DeviceMesh to("cpu", parse_mesh(c.to));
+      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::max, ReduceOp::min}) {
+        const at::Tensor x = distribute_any(whole, from, {Partial(op)});
+        const RedistributeOptions options{.prefer = Prefer::bytes};
+        const CommRecorder recorder;
+        const at::Tensor y = redistribute(x, to, c.placements, options);
+        EXPECT_TRUE(is_right(y, whole)) << c.text << " " << to_string(op);
+        int64_t moved = 0;
+        for (const CollectiveCall& call : recorder.calls()) moved += call.name == "all_to_all" ? call.bytes : 0;
+        EXPECT_EQ(static_cast<double>(moved) / (64 * 64 * 8), c.tensors[static_cast<size_t>(world.rank())]) << c.text;
+        EXPECT_EQ(redistribution_text(x, to, c.placements, options), c.text);
+      }
+    }
+  });
+}
+
+// Types that parts are reduced in, and in which their results travel.
+TEST(MovingTest, PartialsOfOtherTypesCross) {
+  spawn(3, [](World& world) {
+    const DeviceMesh from("cpu", parse_mesh("[2]{0, 2}"));
+    const DeviceMesh to("cpu", parse_mesh("[3]"));
+    const auto sent = [&](const at::Tensor& part, ReduceOp op, const RedistributeOptions& options = {}) {
+      return to_local(redistribute(from_local(part, from, {Partial(op)}, {.shape = part.sizes().vec()}), to,
+                                   {Replicate()}, options));
+    };
+    const at::Tensor number = torch::full({}, world.rank(), torch::kLong);
+    EXPECT_EQ(sent(number, ReduceOp::sum).item<int64_t>(), 2);
+    EXPECT_TRUE(sent(number > 0, ReduceOp::max).item<bool>());
+    const at::Tensor complex = torch::full({3}, c10::complex<double>(1, world.rank())).conj();
+    EXPECT_EQ(sent(complex, ReduceOp::sum)[2].item<c10::complex<double>>(), c10::complex<double>(2, -2));
+    const at::Tensor fine = torch::full({4}, world.rank() == 0 ? 1.0 : 1.0 / 1024);
+    const RedistributeOptions narrow{.prefer = Prefer::bytes, .move_dtype = torch::kBFloat16};
+    EXPECT_EQ(sent(fine, ReduceOp::sum, narrow)[0].item<float>(), 1.F);
+    EXPECT_EQ(sent(fine, ReduceOp::sum)[0].item<float>(), 1.F + 1.F / 1024);
+    const at::Tensor large = torch::full({4}, 200, torch::kHalf) * 200;
+    EXPECT_EQ(sent(large, ReduceOp::avg, {.reduce_dtype = torch::kFloat})[0].item<float>(), large[0].item<float>());
+    EXPECT_THROW(sent(number, ReduceOp::avg), c10::ValueError);
+  });
+}
+
+// Costs that are set later hold for what was planned before.
+TEST(MovingTest, PlansGoByTheCostsThatHoldNow) {
+  const WorldScope world(fake_world(0, 8));
+  const DeviceMesh mesh = init_device_mesh("cpu", {2, 4}, {"dp", "tp"});
+  const at::Tensor x = from_local(torch::zeros({64, 64}), mesh, {Replicate(), Partial()}, {.shape = Dims{64, 64}});
+  const auto text = [&] { return redistribution_text(x, {Replicate(), Replicate()}); };
+  set_costs({.call = 0, .message = 1});
+  const std::string few_messages = text();
+  set_costs({.call = 0, .message = 0, .byte = 1});
+  EXPECT_NE(text(), few_messages);
+  set_costs({});
+}
+
+TEST(MovingTest, RelabelledMeshesAreOfTheTensorsWorld) {
+  spawn(2, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
+    const DeviceMesh turned("cpu", parse_mesh("[2]{1, 0}"));
+    const at::Tensor x = distribute_tensor(numbered({4}), mesh, {Shard(0)}, {.source = std::nullopt});
+    const WorldScope other(fake_world(1, 8));
+    const at::Tensor y = redistribute(x, turned, {Shard(0)}, {.relabel = true});
+    EXPECT_TRUE(mesh_of(y).world() == world);
+    EXPECT_TRUE(to_local(y).equal(to_local(x)));
   });
 }
 

@@ -8,9 +8,12 @@
 #include <map>
 #include <queue>
 
+#include "plan/crossing.h"
 #include "plan/redistribute.h"
+#include "plan/relabel.h"
 #include "plan/transfer.h"
 #include "property/random_layout.h"
+#include "sherd/explain.h"
 
 namespace sherd::plan {
 namespace {
@@ -46,21 +49,32 @@ int64_t elements_moved(const Mesh& mesh, const Dims& shape, const Placements& fr
   return total;
 }
 
+std::vector<int64_t> ranks_of_both(const Mesh& a, const Mesh& b) {
+  std::vector<int64_t> ranks = a.ranks();
+  for (const int64_t rank : b.ranks()) ranks.push_back(rank);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
 // What must be moved in any case. Each element of the tensor: one copy of every part that a reduction needs but one
 // goes to where it is reduced; and every rank that wants the value gets it, but the one that made it or had it.
-int64_t elements_needed(const Mesh& mesh, const Dims& shape, const Placements& from, const Placements& to) {
+int64_t elements_needed(const Layout& before, const Layout& after) {
   int64_t parts = 1;
-  for (size_t axis = 0; axis < from.size(); ++axis) {
-    if (is_partial(from[axis])) parts *= mesh.size(static_cast<int64_t>(axis));
+  for (size_t axis = 0; axis < before.placements.size(); ++axis) {
+    if (is_partial(before.placements[axis])) parts *= before.mesh.size(static_cast<int64_t>(axis));
   }
-  const Layout before{mesh, shape, from};
-  const Layout after{mesh, shape, to};
-  const auto places = places_of(mesh);
-  std::vector<RunGrid> had;
-  std::vector<RunGrid> wanted;
-  for (const Dims& place : places) {
-    had.push_back(grid_of(before, place));
-    wanted.push_back(grid_of(after, place));
+  const Dims& shape = before.shape;
+  const auto places = ranks_of_both(before.mesh, after.mesh);
+  std::vector<std::optional<RunGrid>> had;
+  std::vector<std::optional<RunGrid>> wanted;
+  for (const int64_t rank : places) {
+    const auto grid = [&](const Layout& layout) {
+      const auto here = layout.mesh.coordinate_of(rank);
+      return here ? std::optional(grid_of(layout, *here)) : std::nullopt;
+    };
+    had.push_back(grid(before));
+    wanted.push_back(grid(after));
   }
   int64_t needed = 0;
   const Mesh elements([&] {
@@ -75,8 +89,8 @@ int64_t elements_needed(const Mesh& mesh, const Dims& shape, const Placements& f
     int64_t having = 0;
     int64_t both = 0;
     for (size_t rank = 0; rank < places.size(); ++rank) {
-      const bool wants = overlap(element, wanted[rank]) > 0;
-      const bool has = overlap(element, had[rank]) > 0;
+      const bool wants = wanted[rank] && overlap(element, *wanted[rank]) > 0;
+      const bool has = had[rank] && overlap(element, *had[rank]) > 0;
       wanting += wants ? 1 : 0;
       having += has ? 1 : 0;
       both += wants && has ? 1 : 0;
@@ -90,10 +104,9 @@ int64_t elements_needed(const Mesh& mesh, const Dims& shape, const Placements& f
   return needed;
 }
 
-std::vector<Placements> all_lists(const Mesh& mesh, int64_t ndim, bool partial) {
-  std::vector<Placement> choices = {Replicate()};
+std::vector<Placements> all_lists(const Mesh& mesh, int64_t ndim, ReduceOp op) {
+  std::vector<Placement> choices = {Replicate(), Partial(op)};
   for (int64_t d = 0; d < ndim; ++d) choices.emplace_back(Shard(d));
-  if (partial) choices.emplace_back(Partial());
   std::vector<Placements> lists = {{}};
   for (int64_t axis = 0; axis < mesh.ndim(); ++axis) {
     std::vector<Placements> longer;
@@ -164,9 +177,9 @@ class Search {
   std::vector<Placements> lists_;
 };
 
-void compare_with_search(const char* mesh_text, const Dims& shape) {
+void compare_with_search(const char* mesh_text, const Dims& shape, ReduceOp op = ReduceOp::sum) {
   const Mesh mesh = parse_mesh(mesh_text);
-  const auto lists = all_lists(mesh, static_cast<int64_t>(shape.size()), true);
+  const auto lists = all_lists(mesh, static_cast<int64_t>(shape.size()), op);
   const Search search(mesh, shape, lists);
   for (size_t start = 0; start < lists.size(); ++start) {
     for (const auto& [end, fewest] : search.from(start)) {
@@ -184,6 +197,11 @@ TEST(RedistributionTest, NoSequenceOfCollectivesMovesLess) {
   compare_with_search("[a=3, b=2]", {6, 12});
   compare_with_search("[a=2, b=2, c=2]", {8, 8});
   compare_with_search("[a=2, b=2, c=2, d=2]", {16});
+  for (const ReduceOp op : {ReduceOp::avg, ReduceOp::max, ReduceOp::min, ReduceOp::product}) {
+    compare_with_search("[a=4]", {8, 4}, op);
+    compare_with_search("[a=3, b=2]", {6, 12}, op);
+    compare_with_search("[a=2, b=2, c=2]", {8}, op);
+  }
 }
 
 TEST(RedistributionTest, MovesWhatIsNeededAndNoMore) {
@@ -195,14 +213,11 @@ TEST(RedistributionTest, MovesWhatIsNeededAndNoMore) {
     if (sherd::numel(shape) > 400 || sherd::numel(shape) == 0 || shape.empty()) continue;
     Placements from = random.placements(mesh, shape);
     Placements to = random.placements(mesh, shape);
-    bool kinds = false;  // reductions of two kinds are made one after the other
-    for (Placement& p : from) kinds |= is_partial(p) && std::get<Partial>(p).op != ReduceOp::sum;
-    if (kinds) continue;
     for (Placement& p : to) {
       if (is_partial(p)) p = Replicate();
     }
     const auto plan = plan_redistribution(mesh, shape, 4, from, to, {.prefer = Prefer::bytes});
-    EXPECT_EQ(elements_moved(mesh, shape, from, plan), elements_needed(mesh, shape, from, to))
+    EXPECT_EQ(elements_moved(mesh, shape, from, plan), elements_needed({mesh, shape, from}, {mesh, shape, to}))
         << "seed " << seed << ": " << to_string(mesh) << " " << sherd::to_string(shape) << " " << sherd::to_string(from)
         << " -> " << to_string(to) << ": " << to_string(plan, mesh);
     ++cases;
@@ -280,6 +295,148 @@ TEST(TransferTest, BothSidesAgree) {
       EXPECT_EQ(elements, here ? numel(grid_of(to, *here)) : 0);
     }
     EXPECT_EQ(given, taken) << "seed " << seed;
+  }
+}
+
+// Two layouts of one shape on two meshes, the second without Partials.
+std::pair<Layout, Layout> two_layouts(RandomLayout& random, int64_t ranks, Dims shape) {
+  const auto layout = [&] {
+    Layout result{random.mesh(ranks), shape, {}};
+    result.placements = random.placements(result.mesh, shape);
+    return result;
+  };
+  std::pair<Layout, Layout> both{layout(), layout()};
+  for (Placement& p : both.second.placements) {
+    if (is_partial(p)) p = Replicate();
+  }
+  return both;
+}
+
+bool has_partials(const Layout& layout) {
+  return std::any_of(layout.placements.begin(), layout.placements.end(),
+                     [](const Placement& p) { return is_partial(p); });
+}
+
+// What all ranks together receive from others, and whether what is given is what is taken.
+int64_t received(const std::vector<int64_t>& ranks, const std::function<Transfers(int64_t)>& of) {
+  int64_t elements = 0;
+  std::map<std::pair<int64_t, int64_t>, std::vector<RunGrid>> given;
+  std::map<std::pair<int64_t, int64_t>, std::vector<RunGrid>> taken;
+  for (const int64_t rank : ranks) {
+    const Transfers mine = of(rank);
+    for (const Transfer& give : mine.gives) given[{rank, give.rank}].push_back(give.rows);
+    for (const Transfer& take : mine.takes) {
+      taken[{take.rank, rank}].push_back(take.rows);
+      if (take.rank != rank) elements += numel(take.rows);
+    }
+  }
+  EXPECT_EQ(given, taken);
+  return elements;
+}
+
+// To another mesh, Partials of every kind among them.
+TEST(CrossingTest, MovesWhatIsNeededAndNoMore) {
+  int cases = 0;
+  int sums = 0;
+  for (uint64_t seed = 0; cases < 600; ++seed) {
+    RandomLayout random(seed);
+    const Dims shape = random.shape();
+    if (sherd::numel(shape) > 300 || sherd::numel(shape) == 0) continue;
+    const auto [from, to] = two_layouts(random, 12, shape);
+    if (!has_partials(from) && random.chance(70)) continue;
+    ++cases;
+    const auto ranks = ranks_of_both(from.mesh, to.mesh);
+    const auto plan = plan_crossing(from, to, 4, {.prefer = Prefer::bytes});
+    int64_t moved = 0;
+    if (plan.steps[0].action == Action::cross) {
+      moved = received(ranks, [&](int64_t rank) { return transfers(from, to, rank); });
+    } else {
+      ++sums;
+      const bool shared = plan.steps.size() > 1;
+      std::map<int64_t, Reductions> work;
+      for (const int64_t rank : ranks) work[rank] = reductions(from, to, rank, shared);
+      moved = received(ranks, [&](int64_t rank) { return work[rank].contributions; }) +
+              received(ranks, [&](int64_t rank) { return work[rank].results; });
+      for (const int64_t rank : ranks) {
+        const auto here = to.mesh.coordinate_of(rank);
+        int64_t wanted = here ? numel(grid_of(to, *here)) : 0;
+        int64_t reduced = 0;
+        for (const RunGrid& piece : work[rank].pieces) reduced += numel(piece);
+        int64_t parts = 0;
+        for (const Transfer& take : work[rank].contributions.takes) parts += numel(take.rows);
+        EXPECT_EQ(parts, reduced * static_cast<int64_t>(work[rank].parts));
+        for (const Transfer& take : work[rank].results.takes) wanted -= numel(take.rows);
+        EXPECT_EQ(wanted, shared ? 0 : reduced);
+      }
+    }
+    EXPECT_EQ(moved, elements_needed(from, to))
+        << "seed " << seed << ": " << to_string(from.mesh) << " " << sherd::to_string(from.placements) << " -> "
+        << to_string(to.mesh) << " " << sherd::to_string(to.placements) << " of " << sherd::to_string(shape) << ": "
+        << to_string(plan, to.mesh);
+    int64_t bytes = 0;  // each step's are rounded down
+    for (const Step& step : plan.steps) bytes += step.bytes * to.mesh.size();
+    EXPECT_LE(bytes, 4 * moved);
+    EXPECT_GT(bytes + 2 * to.mesh.size(), 4 * moved);
+  }
+  EXPECT_GT(sums, 200);
+}
+
+TEST(CrossingTest, ThePlanIsTold) {
+  const auto text = [](const char* from, const char* mesh, const char* to, const char* to_mesh, CommCosts costs = {}) {
+    const Mesh first = parse_mesh(mesh);
+    const Mesh second = parse_mesh(to_mesh);
+    return explain_redistribution(parse_tensor(from, first), first, parse_tensor(to, second), second, costs);
+  };
+  EXPECT_EQ(text("f32[1024@a, 64]", "[a=4]", "f32[1024@b, 64]", "[b=2]"), "exchange to [b=2] 96.0 KiB");
+  EXPECT_EQ(text("f32[1024, 64] P(sum)@a", "[a=4]", "f32[1024@b, 64]", "[b=2]"), "reduce to [b=2] 384.0 KiB");
+  EXPECT_EQ(text("f32[1024, 64] P(sum)@a", "[a=4]", "f32[1024, 64]", "[b=2]"),
+            "reduce to [b=2] 384.0 KiB, exchange@b 128.0 KiB");
+  // A small one is reduced by each that wants it.
+  EXPECT_EQ(text("f32[16, 4] P(max)@a", "[a=4]", "f32[16, 4]", "[b=2]"),
+            "reduce to [b=2] 768 B; 256 B more than the fewest, for 3 messages instead of 4");
+  EXPECT_EQ(text("f32[16, 4@a]", "[a=4]", "f32[16@a, 4]", "[a=4]"), "exchange@a 48 B");
+}
+
+// A rank's plan to another mesh of 16,384 ranks is made of what it touches.
+TEST(CrossingTest, ThousandsOfRanks) {
+  const Layout from{parse_mesh("[a=2048, b=8]"), {1 << 20, 4096}, {Shard(0), Partial()}};
+  const Layout to{parse_mesh("[c=8192, d=2]"), {1 << 20, 4096}, {Shard(0), Replicate()}};
+  const Reductions mine = reductions(from, to, 9000, true);
+  EXPECT_EQ(mine.pieces.size(), 1U);
+  EXPECT_EQ(mine.contributions.takes.size(), 8U);
+  EXPECT_LE(mine.contributions.gives.size(), 8U);
+  EXPECT_LE(mine.results.takes.size(), 2U);
+  EXPECT_EQ(to_string(plan_crossing(from, to, 4), to.mesh), "reduce to [c=8192, d=2] 7.0 MiB, exchange@d 1.0 MiB");
+}
+
+TEST(RelabelTest, NoOrderOfTheRanksMovesLess) {
+  int cases = 0;
+  for (uint64_t seed = 0; cases < 80; ++seed) {
+    RandomLayout random(seed);
+    const Dims shape = random.shape();
+    if (sherd::numel(shape) > 3000) continue;
+    auto [from, to] = two_layouts(random, 6, shape);
+    if (to.mesh.size() < 2 || has_partials(from)) continue;
+    ++cases;
+    const auto moved = [&, from = from, to = to](const Mesh& mesh) {
+      const Layout target{mesh, to.shape, to.placements};
+      int64_t elements = 0;
+      for (const int64_t rank : mesh.ranks()) {
+        for (const Transfer& take : takes_of(from, {rank, 0, grid_of(target, *mesh.coordinate_of(rank))})) {
+          if (take.rank != rank) elements += numel(take.rows);
+        }
+      }
+      return elements;
+    };
+    std::vector<int64_t> ranks = to.mesh.ranks();
+    std::sort(ranks.begin(), ranks.end());
+    int64_t fewest = moved(to.mesh);
+    do {
+      fewest = std::min(fewest, moved(Mesh(to.mesh.axes(), ranks)));
+    } while (std::next_permutation(ranks.begin(), ranks.end()));
+    EXPECT_EQ(moved(relabel(from, to)), fewest)
+        << "seed " << seed << ": " << to_string(from.mesh) << " " << sherd::to_string(from.placements) << " -> "
+        << to_string(to.mesh) << " " << sherd::to_string(to.placements) << " of " << sherd::to_string(shape);
   }
 }
 

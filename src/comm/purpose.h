@@ -1,0 +1,34 @@
+#pragma once
+// What a thread's collectives are for, as far as all ranks must mean the same by them: calls whose tensors fit together
+// but which belong to different things are calls that differ.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace sherd::detail {
+
+struct Purpose {
+  explicit Purpose(std::string what);
+  const std::string text;  // "redistribute f32[4@0, 6] on [2] -> (S(1)) on [2]"
+  const uint64_t hash;     // of the text; the same in every process
+};
+using PurposePtr = std::shared_ptr<const Purpose>;
+
+/// This thread's, or null.
+const PurposePtr& current_purpose();
+
+/// While it lives, this thread's collectives are for this. Costs no more than two pointers.
+class PurposeScope {
+ public:
+  explicit PurposeScope(PurposePtr purpose);
+  ~PurposeScope();
+  PurposeScope(const PurposeScope&) = delete;
+  PurposeScope& operator=(const PurposeScope&) = delete;
+
+ private:
+  PurposePtr outer_;
+};
+
+}  // namespace sherd::detail

@@ -1,0 +1,243 @@
+#include "plan/crossing.h"
+
+#include <algorithm>
+
+#include "plan/places.h"
+
+namespace sherd::plan {
+namespace {
+
+bool stands_at(const Mesh& mesh, const Dims& place, int64_t rank) {
+  const auto here = mesh.coordinate_of(rank);
+  if (!here) return false;
+  for (size_t axis = 0; axis < place.size(); ++axis) {
+    if (place[axis] >= 0 && place[axis] != (*here)[axis]) return false;
+  }
+  return true;
+}
+
+// A Partial along an axis of one rank is the whole.
+std::vector<int64_t> partial_axes(const Layout& layout) {
+  std::vector<int64_t> axes;
+  for (int64_t axis = 0; axis < layout.mesh.ndim(); ++axis) {
+    if (is_partial(layout.placements[static_cast<size_t>(axis)]) && layout.mesh.size(axis) > 1) axes.push_back(axis);
+  }
+  return axes;
+}
+
+// The axes along which ranks want the same.
+std::vector<int64_t> sharing_axes(const Layout& to) {
+  std::vector<int64_t> axes;
+  for (int64_t axis = 0; axis < to.mesh.ndim(); ++axis) {
+    if (!is_shard(to.placements[static_cast<size_t>(axis)]) && to.mesh.size(axis) > 1) axes.push_back(axis);
+  }
+  return axes;
+}
+
+// Rows that lie at one place of the source and are wanted at one place of the target, and who reduces them: of those
+// that want them the ranks that have a part of them, else all.
+struct Meeting {
+  Dims source;
+  RunGrid rows;
+  std::vector<int64_t> reducers;  // each its share, in this order
+
+  RunGrid share(size_t i) const {
+    return share_of(rows, static_cast<int64_t>(reducers.size()), static_cast<int64_t>(i));
+  }
+};
+
+class Reducing {
+ public:
+  Reducing(const Layout& from, const Layout& to, bool shared)
+      : from_(from), to_(to), shared_(shared), partial_(partial_axes(from)) {
+    for (const int64_t axis : partial_) parts_ *= static_cast<size_t>(from.mesh.size(axis));
+  }
+
+  size_t parts() const { return parts_; }
+
+  // All meetings of the rank at a coordinate of the target, in an order that all ranks of its place know.
+  std::vector<Meeting> meetings(const Dims& coordinate) const {
+    std::vector<Meeting> result;
+    const RunGrid wanted = grid_of(to_, coordinate);
+    if (is_empty(wanted)) return result;
+    const Dims target = place_of(to_, coordinate);
+    for (Dims& source : places_touched(from_, wanted)) {
+      RunGrid rows = intersect(grid_at(source), wanted);
+      std::vector<int64_t> who = shared_ ? reducers(source, target) : std::vector{to_.mesh.rank_at(coordinate)};
+      result.push_back({std::move(source), std::move(rows), std::move(who)});
+    }
+    return result;
+  }
+
+  // The rank that gives part `c` of what lies at a place.
+  int64_t giver_of(Dims source, size_t c, int64_t taker) const {
+    for (size_t i = partial_.size(); i-- > 0;) {
+      const auto n = static_cast<size_t>(from_.mesh.size(partial_[i]));
+      source[static_cast<size_t>(partial_[i])] = static_cast<int64_t>(c % n);
+      c /= n;
+    }
+    return giver(from_.mesh, std::move(source), taker);
+  }
+
+  // What the rank at a coordinate of the source gives.
+  std::vector<Transfer> gives(const Dims& coordinate) const {
+    std::vector<Transfer> result;
+    const RunGrid held = grid_of(from_, coordinate);
+    if (is_empty(held)) return result;
+    const int64_t rank = from_.mesh.rank_at(coordinate);
+    Dims mine = place_of(from_, coordinate);
+    const Dims place = mine;
+    for (const int64_t axis : partial_) mine[static_cast<size_t>(axis)] = coordinate[static_cast<size_t>(axis)];
+    for (const Dims& target : places_touched(to_, held)) {
+      const auto give = [&](int64_t reducer, RunGrid rows) {
+        // A rank gives one part of one place: there is nothing else between it and the reducer.
+        if (is_empty(rows) || giver(from_.mesh, mine, reducer) != rank) return;
+        result.push_back({reducer, 0, 0, std::move(rows)});
+      };
+      const RunGrid rows = intersect(held, grid_at(to_, target));
+      if (!shared_) {
+        for_each_replica(to_.mesh, target, [&](const Dims& there) { give(to_.mesh.rank_at(there), rows); });
+        continue;
+      }
+      const Meeting meeting{place, rows, reducers(place, target)};
+      for (size_t i = 0; i < meeting.reducers.size(); ++i) give(meeting.reducers[i], meeting.share(i));
+    }
+    return result;
+  }
+
+  std::vector<int64_t> wanting(const Dims& target) const {
+    std::vector<int64_t> ranks;
+    for_each_replica(to_.mesh, target, [&](const Dims& there) { ranks.push_back(to_.mesh.rank_at(there)); });
+    return ranks;
+  }
+
+ private:
+  static RunGrid grid_at(const Layout& layout, Dims place) {
+    for (int64_t& at : place) at = std::max<int64_t>(at, 0);
+    return grid_of(layout, place);
+  }
+  RunGrid grid_at(const Dims& source) const { return grid_at(from_, source); }
+
+  std::vector<int64_t> reducers(const Dims& source, const Dims& target) const {
+    std::vector<int64_t> all = wanting(target);
+    std::vector<int64_t> having;
+    for (const int64_t rank : all) {
+      if (stands_at(from_.mesh, source, rank)) having.push_back(rank);
+    }
+    return having.empty() ? all : having;
+  }
+
+  const Layout& from_;
+  const Layout& to_;
+  const bool shared_;
+  const std::vector<int64_t> partial_;
+  size_t parts_ = 1;
+};
+
+// Adds what a step costs, given the elements that all measured ranks receive in it.
+void add(Redistribution& plan, Step step, int64_t elements, int64_t element_size, size_t measured) {
+  step.bytes = elements * element_size / static_cast<int64_t>(measured);
+  plan.bytes += step.bytes;
+  plan.messages += step.messages;
+  plan.fewest_bytes = plan.bytes;
+  plan.its_messages = plan.messages;
+  plan.steps.push_back(std::move(step));
+}
+
+Redistribution exchanged(const Layout& from, const Layout& to, int64_t element_size, const std::vector<Dims>& places) {
+  Redistribution plan;
+  Step step{.action = Action::cross};
+  int64_t elements = 0;
+  for (const Dims& place : places) {
+    const int64_t rank = to.mesh.rank_at(place);
+    int64_t messages = 0;
+    for (const Transfer& take : takes_of(from, {rank, 0, grid_of(to, place)})) {
+      if (take.rank == rank) continue;
+      elements += numel(take.rows);
+      ++messages;
+    }
+    step.messages = std::max(step.messages, messages);
+  }
+  add(plan, std::move(step), elements, element_size, places.size());
+  return plan;
+}
+
+Redistribution reduced(const Layout& from, const Layout& to, int64_t element_size, const std::vector<Dims>& places,
+                       bool shared) {
+  const Reducing reducing(from, to, shared);
+  Redistribution plan;
+  Step reduce{.action = Action::reduce_to};
+  Step exchange{.action = Action::exchange, .axes = sharing_axes(to)};
+  int64_t parts = 0;
+  int64_t results = 0;
+  for (const Dims& place : places) {
+    const int64_t rank = to.mesh.rank_at(place);
+    int64_t messages = 0;
+    for (const Meeting& meeting : reducing.meetings(place)) {
+      const auto me = std::find(meeting.reducers.begin(), meeting.reducers.end(), rank);
+      results += numel(meeting.rows);
+      if (me == meeting.reducers.end()) continue;
+      const int64_t mine = numel(meeting.share(static_cast<size_t>(me - meeting.reducers.begin())));
+      const int64_t others =
+          static_cast<int64_t>(reducing.parts()) - (stands_at(from.mesh, meeting.source, rank) ? 1 : 0);
+      parts += others * mine;
+      results -= mine;
+      if (mine > 0) messages += others;
+    }
+    reduce.messages = std::max(reduce.messages, messages);
+  }
+  add(plan, std::move(reduce), parts, element_size, places.size());
+  if (!shared) return plan;
+  exchange.messages = 1;
+  for (const int64_t axis : exchange.axes) exchange.messages *= to.mesh.size(axis);
+  --exchange.messages;
+  add(plan, std::move(exchange), results, element_size, places.size());
+  return plan;
+}
+
+}  // namespace
+
+Redistribution plan_crossing(const Layout& from, const Layout& to, int64_t element_size, const PlanOptions& options) {
+  const std::vector<Dims> places = measured_places(to.mesh, 16);
+  if (partial_axes(from).empty()) return exchanged(from, to, element_size, places);
+  if (sharing_axes(to).empty()) return reduced(from, to, element_size, places, false);
+  Redistribution fewest = reduced(from, to, element_size, places, true);
+  const bool small = sherd::numel(from.shape) * element_size < kSmallTensor;
+  if (options.prefer == Prefer::bytes || (options.prefer == Prefer::automatic && !small)) return fewest;
+  // Everyone reduces all that it wants: more bytes, one call.
+  Redistribution once = reduced(from, to, element_size, places, false);
+  if (seconds(fewest, options.costs) <= seconds(once, options.costs)) return fewest;
+  once.fewest_bytes = fewest.bytes;
+  once.its_messages = fewest.messages;
+  return once;
+}
+
+Reductions reductions(const Layout& from, const Layout& to, int64_t rank, bool shared) {
+  const Reducing reducing(from, to, shared);
+  Reductions result{.parts = reducing.parts()};
+  if (const auto here = from.mesh.coordinate_of(rank)) result.contributions.gives = reducing.gives(*here);
+  if (const auto here = to.mesh.coordinate_of(rank)) {
+    const std::vector<int64_t> wanting = shared ? reducing.wanting(place_of(to, *here)) : std::vector<int64_t>();
+    for (const Meeting& meeting : reducing.meetings(*here)) {
+      const size_t piece = result.pieces.size();
+      result.pieces.emplace_back(std::max<size_t>(to.shape.size(), 1));  // no rows, of a scalar neither
+      for (size_t i = 0; i < meeting.reducers.size(); ++i) {
+        RunGrid rows = meeting.share(i);
+        if (is_empty(rows)) continue;
+        if (shared) result.results.takes.push_back({meeting.reducers[i], piece, 0, rows});
+        if (meeting.reducers[i] != rank) continue;
+        for (size_t c = 0; c < result.parts; ++c) {
+          result.contributions.takes.push_back(
+              {reducing.giver_of(meeting.source, c, rank), 0, piece * result.parts + c, rows});
+        }
+        for (const int64_t taker : wanting) result.results.gives.push_back({taker, piece, 0, rows});
+        result.pieces.back() = std::move(rows);
+      }
+    }
+  }
+  result.contributions = sorted(std::move(result.contributions));
+  result.results = sorted(std::move(result.results));
+  return result;
+}
+
+}  // namespace sherd::plan

@@ -1,0 +1,75 @@
+#include "plan/places.h"
+
+#include <algorithm>
+
+namespace sherd::plan {
+
+Dims place_of(const Layout& layout, const Dims& coordinate) {
+  Dims place(coordinate.size(), -1);
+  for (size_t axis = 0; axis < place.size(); ++axis) {
+    if (is_shard(layout.placements[axis]) && layout.mesh.axes()[axis].size > 1) place[axis] = coordinate[axis];
+  }
+  return place;
+}
+
+std::vector<Dims> places_touched(const Layout& layout, const RunGrid& grid) {
+  std::vector<Dims> places = {Dims(static_cast<size_t>(layout.mesh.ndim()), -1)};
+  for (size_t d = 0; d < grid.size(); ++d) {
+    std::vector<Dims> along;  // the coordinates of those that hold rows of this dim
+    for (const Run& run : grid[d]) {
+      for (int64_t row = run.offset; row < run.offset + run.size;) {
+        Holder holder = holder_of(layout, static_cast<int64_t>(d), row);
+        row = holder.end;
+        along.push_back(std::move(holder.coordinate));
+      }
+    }
+    std::sort(along.begin(), along.end());
+    along.erase(std::unique(along.begin(), along.end()), along.end());
+    std::vector<Dims> further;
+    for (const Dims& place : places) {
+      for (const Dims& there : along) {
+        further.push_back(place);
+        for (size_t axis = 0; axis < there.size(); ++axis) {
+          if (there[axis] >= 0) further.back()[axis] = there[axis];
+        }
+      }
+    }
+    places = std::move(further);
+  }
+  return places;
+}
+
+int64_t giver(const Mesh& mesh, Dims place, int64_t taker) {
+  const auto stands = mesh.coordinate_of(taker);
+  int64_t turn = taker;
+  for (size_t axis = place.size(); axis-- > 0;) {
+    if (place[axis] >= 0) continue;
+    const int64_t n = mesh.axes()[axis].size;
+    place[axis] = stands ? (*stands)[axis] : turn % n;
+    turn /= n;
+  }
+  return mesh.rank_at(place);
+}
+
+std::vector<Dims> measured_places(const Mesh& mesh, int64_t exact_up_to) {
+  std::vector<Dims> places;
+  if (mesh.size() <= exact_up_to) {
+    for (int64_t i = 0; i < mesh.size(); ++i) places.push_back(mesh.coordinate_at(i));
+    return places;
+  }
+  const auto ndim = static_cast<size_t>(mesh.ndim());
+  for (int64_t corner = 0; corner < int64_t{1} << std::min<size_t>(ndim, 4); ++corner) {
+    Dims place(ndim, 0);
+    for (size_t axis = 0; axis < ndim; ++axis) {
+      if ((corner >> std::min<size_t>(axis, 3) & 1) != 0) place[axis] = mesh.size(static_cast<int64_t>(axis)) - 1;
+    }
+    places.push_back(std::move(place));
+  }
+  return places;
+}
+
+bool is_empty(const RunGrid& grid) {
+  return std::any_of(grid.begin(), grid.end(), [](const RunList& runs) { return runs.empty(); });
+}
+
+}  // namespace sherd::plan

@@ -1,0 +1,46 @@
+#pragma once
+// Which places of a mesh hold or want some rows of a tensor, and who of those that hold the same gives them.
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/grid.h"
+#include "sherd/layout.h"
+
+namespace sherd::plan {
+
+// A place is a coordinate along the axes that cut a tensor and -1 along the others: all ranks that hold the same.
+
+/// The place of the rank at a coordinate.
+Dims place_of(const Layout& layout, const Dims& coordinate);
+
+/// The places that hold rows of `grid`.
+std::vector<Dims> places_touched(const Layout& layout, const RunGrid& grid);
+
+/// Calls visit(coordinate) for every rank of a place.
+template <typename Visit>
+void for_each_replica(const Mesh& mesh, Dims place, const Visit& visit) {
+  std::vector<size_t> any;
+  for (size_t axis = 0; axis < place.size(); ++axis) {
+    if (place[axis] >= 0) continue;
+    any.push_back(axis);
+    place[axis] = 0;
+  }
+  while (true) {
+    visit(place);
+    size_t i = any.size();
+    while (i > 0 && ++place[any[i - 1]] == mesh.axes()[any[i - 1]].size) place[any[--i]] = 0;
+    if (i == 0) return;
+  }
+}
+
+/// Of the ranks at a place, the one that gives to `taker`: itself where it is one of them.
+int64_t giver(const Mesh& mesh, Dims place, int64_t taker);
+
+/// Coordinates whose parts are measured: all of a small mesh, the corners of a larger one. Cheap, and enough to compare
+/// plans.
+std::vector<Dims> measured_places(const Mesh& mesh, int64_t exact_up_to);
+
+bool is_empty(const RunGrid& grid);
+
+}  // namespace sherd::plan

@@ -1,0 +1,40 @@
+#pragma once
+// Tensors that go from one mesh to another: their plans, which are remembered, and carrying them out.
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "comm/purpose.h"
+#include "plan/crossing.h"
+#include "sherd/group.h"
+#include "sherd/redistribute.h"
+#include "tensor/spec.h"
+
+namespace sherd::detail {
+
+/// What this rank does when a tensor crosses to another mesh.
+struct Crossing {
+  SpecPtr from;
+  SpecPtr target;  // with its mesh's ranks in another order where that was allowed
+  plan::Redistribution plan;
+  plan::Transfers transfers;    // where nothing is reduced
+  plan::Reductions reductions;  // where something is
+  std::optional<Group> all;     // the ranks of both meshes; none where this one is in neither
+  std::optional<Group> alike;   // those that want what this one wants, where they share the work of reducing it
+  std::optional<Group> source;  // the ranks that have the tensor, where this is one of several
+  std::string text;             // of what is moved where, for the ranks to compare
+  PurposePtr purpose;
+};
+using CrossingPtr = std::shared_ptr<const Crossing>;
+
+/// Made once per thread. `from` is no spec of boxes, and the meshes are of one world.
+CrossingPtr crossing_between(const SpecPtr& from, const SpecPtr& to, c10::ScalarType dtype,
+                             const RedistributeOptions& options);
+
+/// The tensor on the other mesh, given this rank's part. Every rank of both meshes calls it. Below autograd.
+at::Tensor crossed(const Crossing& way, const at::Tensor& local, const RedistributeOptions& options);
+
+}  // namespace sherd::detail
