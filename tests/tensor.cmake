@@ -1,6 +1,6 @@
 # What the operators are tried on; compiled once for both tests.
 set(sherd_op_samples property/op_samples.cpp property/linear_algebra_samples.cpp property/spatial_samples.cpp
-  property/along_sharded_samples.cpp property/distribute_any.cpp)
+  property/along_sharded_samples.cpp property/table_samples.cpp property/distribute_any.cpp)
 sherd_test(ops_test LABEL property LINK sherd TIMEOUT 600 SOURCES property/ops_test.cpp ${sherd_op_samples})
 sherd_test(audit_test LABEL property LINK sherd TIMEOUT 300 SOURCES property/audit_test.cpp ${sherd_op_samples})
 sherd_test(redistribute_test LABEL property LINK sherd TIMEOUT 300

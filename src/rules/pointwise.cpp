@@ -9,7 +9,7 @@ std::span<const Row> pointwise_rows() {
       {"rsub",                                                           "*, * -> *     | linear 0+1"},
       {"mul",                                                            "*, * -> *     | linear 0 1"},
       {"div.Tensor div.Scalar true_divide div.out",                      "*, * -> *     | linear 0"},
-      {"neg clone alias detach _to_copy positive contiguous lift_fresh_copy lift_fresh detach_copy alias_copy view_of",
+      {"neg clone alias detach _to_copy positive contiguous lift_fresh_copy lift_fresh detach_copy alias_copy",
                                                                          "* -> *        | linear 0"},
       {"where.self",                                                     "*, *, * -> *  | linear 1+2"},
       {"masked_fill",                                                    "*, *, * -> *"},

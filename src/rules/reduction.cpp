@@ -26,7 +26,7 @@ std::span<const Row> reduction_rows() {
       {"cumprod logcumsumexp",      "* d -> * d          | whole d, d=dim"},
       {"cummax cummin sort sort.stable topk", "* d -> * d, * d   | whole d, d=dim"},
       {"argsort",                   "* d -> * d          | whole d, d=dim"},
-      {"_logcumsumexp _cumsum _cumprod", "* d -> * d     | whole d, d=dim"},
+      {"_logcumsumexp",             "* d -> * d          | whole d, d=dim"},
       {"trace",                     "i j ->              | whole i j, linear 0"},
   };
   // clang-format on

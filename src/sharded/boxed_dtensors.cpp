@@ -70,9 +70,7 @@ Stack replaced(const OpInfo& info, const Stack& stack, F&& f) {
 
 void check_moved(const std::string& operation, const std::string& tensor) {
   check_explicit([&] {
-    return ErrorText(operation, "would move data by itself")
-        .fact("operand", tensor)
-        .help("sherd::redistribute(tensor, placements) first, or leave the ExplicitRedistribution scope");
+    return would_move(operation, {{"operand", tensor}}, "sherd::redistribute(tensor, placements) first");
   });
 }
 

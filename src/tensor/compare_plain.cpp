@@ -37,8 +37,7 @@ void for_each_input(const c10::OperatorHandle& op, const OpInfo& info, const Sta
 }
 
 std::string text_of(const std::string& name, const Tensor& tensor) {
-  const auto what =
-      fmt::format("{} {}{}", name, dtype_name(tensor.scalar_type()), sherd::to_string(tensor.sizes().vec()));
+  auto what = fmt::format("{} {}{}", name, dtype_name(tensor.scalar_type()), sherd::to_string(tensor.sizes().vec()));
   if (tensor.is_meta() || tensor.layout() != c10::kStrided) return what;
   const Tensor here = tensor.detach().cpu().contiguous();
   const std::string_view bytes(static_cast<const char*>(here.const_data_ptr()), here.nbytes());

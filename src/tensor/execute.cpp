@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/util/SmallVector.h>
 #include <fmt/format.h>
 
 #include <limits>
@@ -28,19 +29,20 @@ using torch::jit::Stack;
 void check_moves(const OpInfo& info, const OpPlan& plan) {
   if (!plan.any_moves || plan.bytes == 0) return;
   check_explicit([&] {
-    ErrorText text(info.short_name(), "would move data by itself");
+    std::vector<std::pair<std::string, std::string>> facts;
     for (size_t i = 0; i < plan.inputs.size(); ++i) {
       const InputPlan& input = plan.inputs[i];
       if (!input.moves) continue;
-      text.fact(fmt::format("operand {}", i), fmt::format("{} -> {}: {}", to_string(input.from), to_string(input.to),
-                                                          to_string(input.move, plan.mesh->mesh())));
+      facts.emplace_back(fmt::format("operand {}", i),
+                         fmt::format("{} -> {}: {}", to_string(input.from), to_string(input.to),
+                                     to_string(input.move, plan.mesh->mesh())));
     }
-    if (plan.writes_back) text.fact("and back", "an in-place operator leaves its tensor where it was");
+    if (plan.writes_back) facts.emplace_back("and back", "an in-place operator leaves its tensor where it was");
     const auto dear = std::find_if(plan.inputs.begin(), plan.inputs.end(),
                                    [](const InputPlan& input) { return input.moves && input.move.bytes > 0; });
-    return text.help(
-        fmt::format("operand{0} = sherd::redistribute(operand{0}, {1}), or leave the ExplicitRedistribution scope",
-                    dear - plan.inputs.begin(), to_code(dear->to)));
+    return would_move(info.short_name(), facts,
+                      fmt::format("operand{0} = sherd::redistribute(operand{0}, {1})", dear - plan.inputs.begin(),
+                                  to_code(dear->to)));
   });
 }
 
@@ -254,9 +256,11 @@ class Execution {
 
   // Copied views of what was written, and the tensors that were written through such a view.
   void tell_of_writes() {
+    c10::SmallVector<DTensorMeta*, 4> written;
     for (const Original& kept : originals_) {
-      if (DTensorMeta* meta = meta_of(kept.tensor)) wrote_local(*meta);
+      if (DTensorMeta* meta = meta_of(kept.tensor)) written.push_back(meta);
     }
+    wrote_locals(written);
   }
 
   void wrap_results() {

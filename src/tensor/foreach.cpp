@@ -40,10 +40,9 @@ Tensor moved_to(const OpInfo& info, const Tensor& tensor, const Placements& to) 
   const Spec& spec = *meta->spec;
   if (spec.placements != to) {
     check_explicit([&] {
-      return ErrorText(info.short_name(), "would move data by itself")
-          .fact("operand", describe(spec, tensor.scalar_type()))
-          .fact("needed as", to_string(to))
-          .help("sherd::redistribute(operand, " + to_code(to) + "), or leave the ExplicitRedistribution scope");
+      return would_move(info.short_name(),
+                        {{"operand", describe(spec, tensor.scalar_type())}, {"needed as", to_string(to)}},
+                        "sherd::redistribute(operand, " + to_code(to) + ")");
     });
   }
   return move(current_local(*meta), spec.mesh, spec.sizes, spec.placements, to);
@@ -96,6 +95,7 @@ void execute_foreach(const c10::OperatorHandle& op, const OpInfo& info, Stack& s
     if (info.arguments[i].written && stack[base + i].isTensorList()) moved[i] = stack[base + i].toTensorVector();
   }
   op.callBoxed(stack);
+  std::vector<DTensorMeta*> written;
   for (size_t i = 0; i < moved.size(); ++i) {
     for (size_t k = 0; k < moved[i].size(); ++k) {
       DTensorMeta* meta = meta_of(originals[i][k]);
@@ -104,9 +104,10 @@ void execute_foreach(const c10::OperatorHandle& op, const OpInfo& info, Stack& s
         meta->local.copy_(
             move(moved[i][k], meta->spec->mesh, meta->spec->sizes, targets[k].placements, meta->spec->placements));
       }
-      wrote_local(*meta);
+      written.push_back(meta);
     }
   }
+  wrote_locals(written);
   const size_t count = info.return_of.size();
   for (size_t i = 0; i < count; ++i) {
     c10::IValue& value = stack[stack.size() - count + i];

@@ -18,6 +18,7 @@
 
 #include "tensor/pieces.h"
 #include "tensor/rewrite_tools.h"
+#include "tensor/rewrites.h"
 
 namespace sherd::detail {
 namespace {
@@ -101,7 +102,7 @@ bool count_numbers(const c10::OperatorHandle& op, Stack& stack) {
   const Tensor self = argument(stack, op, 0).toTensor();
   if (self.dim() != 1 || self.numel() == 0 || !is_sharded_anywhere(self)) return false;
   if (meta_of(self)->spec->has_partial || self.is_floating_point()) return false;
-  if (at::amin(self).item<int64_t>() < 0) return false;  // torch says what is wrong, on every rank
+  if (at::amin(self).item<int64_t>() < 0) return not_for_these_data();  // torch says what is wrong, on every rank
   const int64_t length = std::max(at::amax(self).item<int64_t>() + 1, argument(stack, op, 2).toInt());
   const SpecPtr spec = meta_of(self)->spec;
   std::optional<Tensor> weights = optional_tensor(argument(stack, op, 1));
@@ -126,7 +127,7 @@ bool count_in_bins(const c10::OperatorHandle& op, Stack& stack) {
   if (low == high) {
     low = at::amin(self).item<double>();
     high = at::amax(self).item<double>();
-    if (!std::isfinite(low) || !std::isfinite(high)) return false;
+    if (!std::isfinite(low) || !std::isfinite(high)) return not_for_these_data();
     if (low == high) {
       low -= 1;
       high += 1;

@@ -115,7 +115,8 @@ void HeldBoxes::check_copies(const char* operation) const {
     copy.insert(copy.end(), theirs.begin(), theirs.end());
   }
   const std::vector<Box>& first = copies.begin()->second;
-  for (const auto& [coordinate, copy] : copies) {
+  for (const auto& entry : copies) {
+    const std::vector<Box>& copy = entry.second;
     if (&copy != &first && copy == first) continue;
     as_c10_errors([&] { check_tiling(operation, copy, size); });
   }

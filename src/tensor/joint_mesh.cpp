@@ -120,10 +120,9 @@ Tensor brought_to_mesh(const char* operation, const Tensor& tensor, const Device
   }
   if (to == now) return lowered(there, mesh);
   check_explicit([&] {
-    return ErrorText(operation, "would move data by itself")
-        .fact("operand", describe(*meta->spec, tensor.scalar_type()))
-        .fact("needed on", to_string(mesh))
-        .help("sherd::redistribute(operand, mesh, placements) first, or leave the ExplicitRedistribution scope");
+    return would_move(operation,
+                      {{"operand", describe(*meta->spec, tensor.scalar_type())}, {"needed on", to_string(mesh)}},
+                      "sherd::redistribute(operand, mesh, placements) first");
   });
   return lowered(redistributed(there, to, {}), mesh);
 }

@@ -3,10 +3,12 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StorageImpl.h>
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "comm/call.h"
 #include "comm/errors.h"
@@ -154,6 +156,23 @@ c10::intrusive_ptr<DTensorImpl> make_impl(caffe2::TypeMeta dtype, c10::Device de
 }
 
 }  // namespace
+
+void wrote_locals(c10::ArrayRef<DTensorMeta*> metas) {
+  const auto is_copy = [](const DTensorMeta* meta) { return meta->origin != nullptr; };
+  if (std::count_if(metas.begin(), metas.end(), is_copy) < 2) {
+    for (DTensorMeta* meta : metas) wrote_local(*meta);
+    return;
+  }
+  std::vector<at::Tensor> values;
+  for (const DTensorMeta* meta : metas) values.push_back(is_copy(meta) ? meta->local.clone() : meta->local);
+  for (size_t i = 0; i < metas.size(); ++i) {
+    if (is_copy(metas[i])) {
+      refresh(*metas[i]->origin);  // with what the others wrote
+      metas[i]->local.copy_(values[i]);
+    }
+    wrote_local(*metas[i]);
+  }
+}
 
 at::Tensor wrap(SpecPtr spec, at::Tensor local) {
   // A parameter that rests in the host's memory and is brought to the mesh's device for use is a tensor of that device.

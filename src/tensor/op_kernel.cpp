@@ -92,15 +92,16 @@ void run(const OpKernel& kernel, const c10::OperatorHandle& op, const OpInfo& wh
       return run(kernel, op, what, stack);
     }
     // Plans of calls whose plain tensors are compared are not kept, so that each such call comes by here.
-    const bool compared = compare_plain(op, what, stack);
+    bool once = compare_plain(op, what, stack);
     // A call that was planned before was not rewritten then, and is not now.
     if (what.rewrite != nullptr || what.composite) settle_leaves(what, stack);
     if (what.rewrite != nullptr && !rules::has_user_rule(what.name, what.base_overload)) {
       const Rewriting scope(what);
       if (what.rewrite(op, stack)) return;
+      once |= was_not_for_these_data();
     }
     if (what.composite && decompose(op, what, stack)) return;
-    if (compared) {
+    if (once) {
       const auto for_once = plan_anew(op, what, stack);
       const UnderWay under_way(cache);
       return execute(op, what, *for_once, stack);

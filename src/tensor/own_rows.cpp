@@ -10,6 +10,7 @@
 #include "tensor/local_kernels.h"
 #include "tensor/pieces.h"
 #include "tensor/rewrite_tools.h"
+#include "tensor/rewrites.h"
 
 namespace sherd::detail {
 namespace {
@@ -71,7 +72,7 @@ bool write_own_rows(const c10::OperatorHandle& op, Stack& stack) {
     if (scatters && index.size(d) != given.size(d)) return false;
     if (has_rows && source->size(d) != given.size(d)) return false;
   }
-  if (!in_range(index, given.size(*dim))) return false;
+  if (!in_range(index, given.size(*dim))) return not_for_these_data();
   const Tensor self = reduced(given);
   const Pieces pieces = *Pieces::of(self, *dim);
   const Tensor rows = part_of(placed(index, spec->mesh, scatters ? others : whole));
@@ -111,7 +112,8 @@ bool put_own_rows(const c10::OperatorHandle& op, Stack& stack) {
   if (!any) return false;
   for (int64_t d = 0; d < given.dim(); ++d) {
     const Tensor& index = indices[static_cast<size_t>(d)];
-    if (index.defined() && is_sharded(*meta_of(given), d) && !in_range(index, given.size(d))) return false;
+    if (index.defined() && is_sharded(*meta_of(given), d) && !in_range(index, given.size(d)))
+      return not_for_these_data();
   }
   const Tensor self = reduced(given);
   const Placements whole(spec->placements.size(), Replicate());
@@ -174,7 +176,7 @@ bool read_own_rows(const c10::OperatorHandle& op, Stack& stack) {
       return false;
     }
   }
-  if (!in_range(index, given.size(*dim))) return false;
+  if (!in_range(index, given.size(*dim))) return not_for_these_data();
   const Tensor self = reduced(given);
   const Pieces pieces = *Pieces::of(self, *dim);
   const Tensor named = part_of(placed(index, spec->mesh, gathers ? others : whole));

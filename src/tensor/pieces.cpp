@@ -239,10 +239,8 @@ Tensor placed(const Tensor& tensor, const DeviceMesh& mesh, const Placements& pl
 
 void check_rewritten(const std::string& what, const std::string& instead) {
   check_explicit([&] {
-    return ErrorText(operation_under_way(), "would move data by itself")
-        .fact("operand", what)
-        .help("sherd::redistribute(operand, placements) " + instead +
-              " first, or leave the ExplicitRedistribution scope");
+    return would_move(operation_under_way(), {{"operand", what}},
+                      "sherd::redistribute(operand, placements) " + instead + " first");
   });
 }
 

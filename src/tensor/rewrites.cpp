@@ -267,14 +267,16 @@ bool is_partial_dtensor(const Tensor& tensor) {
   return meta != nullptr && meta->spec->has_partial;
 }
 
-// x.to(torch::kInt), and sums that are made in another type (dtype=, or because they are of booleans).
+// x.to(torch::kInt), and sums that are made in another type (dtype=, that of out=, or because they are of booleans).
 bool reduce_before_converting(const c10::OperatorHandle& op, Stack& stack) {
   const Tensor self = argument(stack, op, 0).toTensor();
   if (!is_partial_dtensor(self)) return false;
   const c10::ScalarType from = self.scalar_type();
   const c10::IValue& asked = argument(stack, op, static_cast<size_t>(*op.schema().argumentIndexWithName("dtype")));
   const bool adds = op.operator_name().name != "aten::_to_copy";
-  const c10::ScalarType to = !asked.isNone()                           ? asked.toScalarType()
+  const auto out = op.schema().argumentIndexWithName("out");
+  const c10::ScalarType to = !asked.isNone() ? asked.toScalarType()
+                             : out           ? argument(stack, op, static_cast<size_t>(*out)).toTensor().scalar_type()
                              : adds && c10::isIntegralType(from, true) ? c10::kLong
                                                                        : from;
   if (!rounds(from, to)) return false;
@@ -331,6 +333,8 @@ constexpr RewriteRow kRewrites[] = {
     {"aten::_to_copy", "", reduce_before_converting},
     {"aten::sum", "", reduce_before_converting},
     {"aten::sum", "dim_IntList", reduce_before_converting},
+    {"aten::sum", "IntList_out", reduce_before_converting},
+    {"aten::sum", "out", reduce_before_converting},
     {"aten::copy_", "", reduce_before_copying},
     {"aten::_neg_view", "", conjugate_or_negate},
     {"aten::pixel_unshuffle", "", pixel_unshuffle},
@@ -348,6 +352,7 @@ constexpr RewriteRow kRewrites[] = {
     {"aten::std_mean", "correction", two_pass_variance},
     {"aten::logsumexp", "", two_pass_logsumexp},
     {"aten::cumsum", "", sum_so_far},
+    {"aten::cumsum", "out", reduce_before_converting},
     {"aten::cumprod", "", scan},
     {"aten::logcumsumexp", "", scan},
     {"aten::cummax", "", scan_extremes},
@@ -504,11 +509,18 @@ constexpr RewriteRow kRewrites[] = {
 };
 
 thread_local const OpInfo* rewritten_now = nullptr;
+thread_local bool left_for_its_data = false;
 
 }  // namespace
 
 Rewriting::Rewriting(const OpInfo& info) : outer_(std::exchange(rewritten_now, &info)) {}
 Rewriting::~Rewriting() { rewritten_now = outer_; }
+
+bool not_for_these_data() {
+  left_for_its_data = true;
+  return false;
+}
+bool was_not_for_these_data() { return std::exchange(left_for_its_data, false); }
 
 std::string operation_under_way() { return rewritten_now != nullptr ? rewritten_now->short_name() : "rewrite"; }
 

@@ -21,6 +21,12 @@ class Rewriting {
   const OpInfo* outer_;
 };
 
+/// What a rewrite returns that leaves a call to its plan because of what it found in the data. That plan is not kept:
+/// with other data, or on a rank that has dropped its plans, the next such call would go another way.
+bool not_for_these_data();
+/// Whether this thread's last rewrite said so; asked once.
+bool was_not_for_these_data();
+
 /// The innermost of these, as people call it; "rewrite" where there is none.
 std::string operation_under_way();
 

@@ -12,6 +12,7 @@
 #include "tensor/pieces.h"
 #include "tensor/redistributed.h"
 #include "tensor/rewrite_tools.h"
+#include "tensor/rewrites.h"
 
 namespace sherd::detail {
 namespace {
@@ -52,7 +53,7 @@ bool sample_sort(const c10::OperatorHandle& op, Stack& stack) {
   if (!found || !plan::is_sorted_by_samples(found->rows(), given.size(0))) return false;
   const Tensor self = reduced(given);
   // NaN stands above all in a sorted tensor, and nowhere in a search.
-  if (self.is_floating_point() && at::isnan(self).any().item<bool>()) return false;
+  if (self.is_floating_point() && at::isnan(self).any().item<bool>()) return not_for_these_data();
   const Pieces pieces = *Pieces::of(self, 0);
   const auto count = static_cast<int64_t>(pieces.count());
   auto [values, places] = at::sort(part_of(self), /*stable=*/true, 0, descending);

@@ -46,6 +46,13 @@ void refuse_or_warn(const ErrorText& text) {
   say_once(text);
 }
 
+ErrorText would_move(std::string_view operation, const std::vector<std::pair<std::string, std::string>>& facts,
+                     const std::string& instead) {
+  ErrorText text(operation, "would move data by itself");
+  for (const auto& [name, value] : facts) text.fact(name, value);
+  return text.help(instead + ", or leave the ExplicitRedistribution scope");
+}
+
 void log_once(const std::string& text) {
   if (!settings().log.empty()) say_once(text);
 }

@@ -2,6 +2,9 @@
 // What a user can turn on for a thread or the process, and the log.
 
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "sherd/dtensor.h"
 #include "sherd/error.h"
@@ -22,6 +25,10 @@ template <class Tell>
 void check_explicit(const Tell& tell) {
   if (redistribution_mode() != ExplicitRedistribution::Mode::allow) refuse_or_warn(tell());
 }
+
+/// The text for check_explicit: what would be moved, each fact a name and a value, and the line that moves it first.
+ErrorText would_move(std::string_view operation, const std::vector<std::pair<std::string, std::string>>& facts,
+                     const std::string& instead);
 
 /// Writes a line to the log (stderr where SHERD_LOG=info or debug), once per process for each text.
 void log_once(const std::string& text);

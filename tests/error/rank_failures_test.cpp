@@ -6,10 +6,14 @@
 
 #include <latch>
 #include <regex>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "comm/hierarchical.h"
 #include "error/rank_errors.h"
 #include "sherd/collectives.h"
+#include "sherd/shared_memory.h"
 #include "sherd/world.h"
 
 namespace sherd::testing {
@@ -389,6 +393,76 @@ TEST(C10dErrorTest, ListsThatCannotBe) {
             "reduce: this transport does not know the reduction\n"
             "  reduction: number 8 of c10d::ReduceOp\n"
             "  help: sum, avg, product, min, max, band, bor or bxor");
+}
+
+// Of a program that set c10d up by itself.
+TEST(C10dErrorTest, SharedMemory) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto join = [&](int rank) {
+    return make_shared_memory_backend({.store = store, .rank = rank, .size = 2, .timeout = milliseconds(300)});
+  };
+  c10::intrusive_ptr<c10d::Backend> other;
+  std::thread joining([&] { other = join(1); });
+  const auto backend = join(0);
+  joining.join();
+  std::vector<at::Tensor> nowhere{at::empty({4}, at::kMeta)};
+  EXPECT_EQ(value_error([&] { backend->allreduce(nowhere); }),
+            "all_reduce: shared memory is for tensors on the CPU\n"
+            "  device: meta\n"
+            "  help: tensor.cpu(), or a group with a backend for the device: \"cpu:shm,cuda:nccl\"");
+  std::vector<at::Tensor> tensors{at::ones({4})};
+  EXPECT_EQ(comm_error([&] { backend->allreduce(tensors); }),
+            "all_reduce: rank 1 never came\n"
+            "  waited: 0.3 s\n"
+            "  group: ranks 0, 1\n" +
+                kMissingHelp);
+  const std::string broken =
+      ": the group broke in an earlier call\n"
+      "  group: ranks 0, 1\n"
+      "  help: start the program again";
+  EXPECT_EQ(comm_error([&] { backend->allreduce(tensors); }), "all_reduce" + broken);
+  EXPECT_EQ(comm_error([&] { backend->send(tensors, 1, 0); }), "send" + broken);
+  EXPECT_EQ(comm_error([&] { backend->recv(tensors, 1, 0)->wait(); }), "receive" + broken);
+  // This one had come to the first call, late as the other was; at the next one the other finds that it has left.
+  other->allreduce(tensors);
+  EXPECT_EQ(
+      std::regex_replace(comm_error([&] { other->allreduce(tensors); }), std::regex("process [0-9]+"), "process N"),
+      "all_reduce: rank 0 is gone\n"
+      "  group: ranks 0, 1\n"
+      "  cause: shared memory closed by peer, process N\n"
+      "  help: look at the output of these ranks");
+}
+
+TEST(C10dErrorTest, SharedMemoryOfRanksOnTwoHosts) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  store->set("host/0", std::vector<uint8_t>{'e', 'l', 's', 'e'});
+  EXPECT_EQ(comm_error([&] { make_shared_memory_backend({.store = store, .rank = 1, .size = 2}); }),
+            "shm: the ranks of the group are not on one host\n"
+            "  group: ranks 0, 1\n"
+            "  help: torch.distributed.init_process_group(\"gloo\")");
+}
+
+// Two hosts of one rank each, made up.
+TEST(C10dErrorTest, AGroupOverHostsThatBroke) {
+  spawn(2, [](World& world) {
+    const Group all = world.group();
+    const Group inside = world.group({world.rank()});
+    const c10::intrusive_ptr<c10d::Backend> backend = c10::make_intrusive<detail::HierarchicalBackend>(
+        world.rank(), detail::HierarchicalParts{.hosts = detail::Hosts::of({"a", "b"}),
+                                                .ranks = all.ranks(),
+                                                .inside = inside.backend(c10::DeviceType::CPU),
+                                                .between = all.backend(c10::DeviceType::CPU)});
+    backend->abort();
+    const std::string broken =
+        ": the group broke in an earlier call\n"
+        "  group: ranks 0, 1\n"
+        "  help: start the program again";
+    std::vector<at::Tensor> tensors{at::ones({4})};
+    const int other = 1 - world.rank();
+    EXPECT_EQ(comm_error([&] { backend->allreduce(tensors); }), "all_reduce" + broken);
+    EXPECT_EQ(comm_error([&] { backend->send(tensors, other, 0); }), "send" + broken);
+    EXPECT_EQ(comm_error([&] { backend->recv(tensors, other, 0); }), "receive" + broken);
+  });
 }
 
 TEST(C10dErrorTest, ListsThatAreNotOnePerRank) {

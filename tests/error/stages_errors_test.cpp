@@ -143,6 +143,57 @@ TEST(StagesErrorsTest, ExpertsThatReturnSomethingElse) {
                                       "  help: Experts::run works on local tensors: [rows, width] -> [rows, width]")));
 }
 
+TEST(StagesErrorsTest, ExpertsAndTokensThatCannotBe) {
+  const Tensor chosen = torch::zeros({4, 1}, torch::kLong);
+  const auto texts = [&](const std::function<void(const DeviceMesh&)>& call) {
+    return errors_of_ranks(2, [&](World&) { call(init_device_mesh("cpu", {2}, {"ep"})); });
+  };
+  EXPECT_THAT(texts([&](const DeviceMesh& mesh) {
+                expert_parallel(torch::ones({4, 2}), chosen, torch::ones({4, 1}), mesh, doubling(0));
+              }),
+              Each(std::string("expert_parallel: there are no experts\n"
+                               "  count: 0\n"
+                               "  help: Experts{.count = 8, .run = function}")));
+  EXPECT_THAT(texts([&](const DeviceMesh& mesh) {
+                expert_parallel(torch::ones({4, 2}), chosen, torch::ones({4, 1}), mesh, doubling(4), {.capacity = -1});
+              }),
+              Each(std::string("expert_parallel: a capacity counts tokens\n"
+                               "  capacity: -1\n"
+                               "  help: ExpertParallelOptions{.capacity = 2 * tokens * choices / experts}")));
+  EXPECT_THAT(texts([&](const DeviceMesh& mesh) {
+                const DeviceMesh other = init_device_mesh("cpu", {2}, {"dp"});
+                const Tensor tokens = distribute_tensor(torch::ones({4, 2}), other, {Shard(0)});
+                expert_parallel(tokens, chosen, torch::ones({4, 1}), mesh, doubling(4));
+              }),
+              Each(std::string("expert_parallel: the tokens' mesh does not have the experts' axis\n"
+                               "  tokens: f32[4@dp, 2] on [dp=2]\n"
+                               "  axis: [ep=2]\n"
+                               "  help: distribute the tokens on the mesh that the axis was sliced from")));
+  EXPECT_THAT(texts([&](const DeviceMesh& mesh) {
+                const Tensor weights = distribute_tensor(torch::ones({4, 1}), mesh, {Replicate()});
+                expert_parallel(torch::ones({4, 2}), chosen, weights, mesh, doubling(4));
+              }),
+              Each(std::string("expert_parallel: tokens are plain and this is not\n"
+                               "  tensor: f32[4, 1] on [ep=2]\n"
+                               "  help: sherd::to_local(tensor)")));
+}
+
+TEST(StagesErrorsTest, AStageThatMakesSomethingElseOfTheSecondMicrobatch) {
+  const auto texts = errors_of_ranks(2, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"pp"});
+    int64_t width = 2;
+    Pipeline pipeline([&](const Tensor& x) { return x.slice(1, 0, ++width); }, mesh, {.microbatches = 2});
+    pipeline.forward(torch::ones({4, 6}));
+  });
+  EXPECT_EQ(texts[0],
+            "Pipeline: a stage must make the same of every microbatch\n"
+            "  stage: 0\n"
+            "  before: f32[2, 3]\n"
+            "  now: f32[2, 4]\n"
+            "  help: outputs of one shape, dtype and placement for inputs of one shape");
+  EXPECT_NE(texts[1], "");
+}
+
 TEST(StagesErrorsTest, ABatchThatDoesNotDivide) {
   const auto texts = errors_of_ranks(2, [](World&) {
     const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"pp"});

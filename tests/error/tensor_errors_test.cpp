@@ -314,6 +314,93 @@ TEST_F(TensorErrorTest, ADimThatIsNotThereInAnOperator) {
   EXPECT_EQ(error_text<c10::Error>([&] { x.mm(x); }), "mat1 and mat2 shapes cannot be multiplied (4x6 and 4x6)");
 }
 
+TEST_F(TensorErrorTest, ResultsThatAreNotDense) {
+  EXPECT_EQ(not_implemented([&] {
+              distributed({4, 6}, {Replicate(), Replicate()}).to_sparse();
+            }),
+            "_to_sparse: the result is not a strided tensor\n"
+            "  layout: Sparse\n"
+            "  help: sherd::full_tensor(tensor) first");
+}
+
+TEST_F(TensorErrorTest, AnOperatorThatIsNotTorchs) {
+  torch::Library prims(torch::Library::FRAGMENT, "prims", std::nullopt, __FILE__, __LINE__);
+  prims.def("sherd_twice(Tensor x) -> Tensor");
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("prims::sherd_twice", "");
+  EXPECT_EQ(not_implemented([&] {
+              const at::NoGradGuard no_grad;
+              torch::jit::Stack stack{distributed({4, 6}, {Shard(0), Replicate()})};
+              op.callBoxed(stack);
+            }),
+            "prims::sherd_twice: not an operator that DTensors go through\n"
+            "  operator: prims::sherd_twice\n"
+            "  help: sherd::to_local(tensor) or sherd::full_tensor(tensor) first");
+}
+
+TEST_F(TensorErrorTest, BoxesOfASum) {
+  EXPECT_EQ(value_error([&] {
+              from_boxes({}, {4, 6}, mesh, {Shard(0), Partial()}, torch::kFloat);
+            }),
+            "from_boxes: boxes hold values, not parts of a sum\n"
+            "  placements: (S(0), P(sum))\n"
+            "  help: Replicate() or Shard(0) instead of Partial()");
+}
+
+TEST_F(TensorErrorTest, ARowThatWasCopiedIsNotKept) {
+  EXPECT_EQ(errors_of_ranks(2,
+                            [](World&) {
+                              const DeviceMesh pair = init_device_mesh("cpu", {2}, {"a"});
+                              checkpointable(distribute_tensor(torch::ones({4, 6}), pair, {Shard(0)}).select(0, 1));
+                            }),
+            std::vector<std::string>(2,
+                                     "checkpointable: the tensor is a view that had to be copied\n"
+                                     "  tensor: f32[6] on [a=2]\n"
+                                     "  help: the tensor that it is a view of, or tensor.clone()"));
+}
+
+TEST_F(TensorErrorTest, ListsOfLocalMap) {
+  auto added = local_map([](const Tensor& x, const Tensor& y) { return x + y; }, mesh, {std::nullopt}, {std::nullopt});
+  EXPECT_EQ(value_error([&] { added(torch::ones({2}), torch::ones({2})); }),
+            "local_map: 1 entry of placements for 2 arguments\n"
+            "  list: in\n"
+            "  help: one entry per argument, std::nullopt for what is no DTensor");
+}
+
+TEST_F(TensorErrorTest, NumbersThatCannotBeDrawn) {
+  const Tensor x = zeros({4}, mesh, {Shard(0), Replicate()}, torch::kByte);
+  EXPECT_EQ(value_error([&] { x.random_(0, 300); }),
+            "random_: the dtype does not hold all of the range\n"
+            "  given: [0, 299]\n"
+            "  help: numbers between 0 and 255");
+  EXPECT_EQ(value_error([&] {
+              randperm(-1, mesh, {Replicate(), Replicate()});
+            }),
+            "randperm: a negative number of rows\n"
+            "  n: -1\n"
+            "  help: n >= 0");
+  EXPECT_EQ(value_error([&] {
+              torch::multinomial(distributed({2, 2, 2}, {Shard(0), Replicate()}), 1);
+            }),
+            "multinomial: the weights are neither one row nor several\n"
+            "  given: 3 dims\n"
+            "  help: weights.view({-1, n})");
+  EXPECT_EQ(value_error([&] { torch::multinomial(x, 1); }),
+            "multinomial: the weights are no floats\n"
+            "  given: Byte\n"
+            "  help: weights.to(torch::kFloat)");
+}
+
+TEST(RankErrorTest, PartsThatAreNoStridedShard) {
+  const auto texts = errors_of_ranks(2, [](World& world) {
+    const DeviceMesh pair = init_device_mesh("cpu", {2}, {"a"});
+    from_local(torch::ones({world.rank() == 0 ? 1 : 3, 2}), pair, {StridedShard(0, 2)});
+  });
+  EXPECT_THAT(texts, Each(std::string("from_local: the parts do not fit a strided shard\n"
+                                      "  sizes along the axis: [1, 3]\n"
+                                      "  a tensor of 4 rows has: [2, 2]\n"
+                                      "  help: pass parts of these sizes, or sherd::Ragged")));
+}
+
 TEST(RuleErrorTest, BadTexts) {
   struct Bad {
     const char* rule;

@@ -7,11 +7,32 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "sherd/collectives.h"
 #include "sherd/world.h"
+
+namespace {
+
+// The memory that this process shares with others: a line for each segment, with its device, inode and path.
+void print_segments() {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("/dev/shm/") == std::string::npos && line.find("/memfd:sherd") == std::string::npos) continue;
+    std::istringstream words(line);
+    std::string range, permissions, offset, device, inode, path;
+    words >> range >> permissions >> offset >> device >> inode;
+    std::getline(words >> std::ws, path);
+    std::printf("segment %s %s %s\n", device.c_str(), inode.c_str(), path.c_str());
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
@@ -30,6 +51,14 @@ int main(int argc, char** argv) {
     const sherd::World world = sherd::init(options);
     if (what == "throws uncaught") return reduce(world);
     sherd::barrier(world.group());
+    if (what == "joins another world") sherd::init_with_store(c10::make_intrusive<c10d::HashStore>(), 1, 3);
+    if (what == "is killed with its memory" || what == "all are killed with their memory") {
+      // A message that nobody takes, too.
+      sherd::send(world.group(), at::ones({4}), (world.rank() + 1) % world.size(), 1).wait();
+      print_segments();
+      sherd::barrier(world.group());
+      if (world.rank() == who || what == "all are killed with their memory") std::raise(SIGKILL);
+    }
     if (world.rank() == who && what == "is killed") std::raise(SIGKILL);
     if (world.rank() == who && what == "aborts") std::abort();
     if (world.rank() == who && what == "ends early") return 0;

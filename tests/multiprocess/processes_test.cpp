@@ -2,6 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
 
 #include "multiprocess/ranks.h"
 
@@ -57,6 +63,73 @@ TEST(ProcessesTest, ARankThatIsKilledInTheMiddleOfACallIsMissedByTheOthers) {
               "  cause: ...\n"
               "  help: look at the output of these ranks\n");
   }
+}
+
+// A segment of shared memory: its device and inode, as the kernel writes them, "00:1a 4711".
+using Segments = std::set<std::string>;
+
+// Of those that a process printed. None has a name that could be left behind.
+Segments segments_in(const std::string& output) {
+  Segments segments;
+  for (const std::string& line : testing::split_lines(output)) {
+    if (line.rfind("segment ", 0) != 0) continue;
+    const size_t device = line.find(' ') + 1;
+    const size_t path = line.find(' ', line.find(' ', device) + 1) + 1;
+    EXPECT_THAT(line, ::testing::EndsWith(" (deleted)"));
+    segments.insert(line.substr(device, path - 1 - device));
+  }
+  return segments;
+}
+
+// Of those, the ones that a process of this machine maps or has open. Who does neither is gone: it has no name.
+Segments still_there(const Segments& segments) {
+  namespace fs = std::filesystem;
+  Segments found;
+  std::error_code unreadable;  // processes of others, and those that end meanwhile
+  for (const auto& process : fs::directory_iterator("/proc", unreadable)) {
+    std::ifstream maps(process.path() / "maps");
+    for (std::string line; std::getline(maps, line);) {
+      for (const std::string& segment : segments) {
+        if (line.find(" " + segment + " ") != std::string::npos) found.insert(segment);
+      }
+    }
+    for (const auto& file : fs::directory_iterator(process.path() / "fd", unreadable)) {
+      struct stat status {};
+      if (::stat(file.path().c_str(), &status) != 0) continue;
+      std::array<char, 64> text{};
+      std::snprintf(text.data(), text.size(), "%02x:%02x %lu", major(status.st_dev), minor(status.st_dev),
+                    static_cast<unsigned long>(status.st_ino));
+      if (segments.count(text.data()) > 0) found.insert(text.data());
+    }
+  }
+  return found;
+}
+
+Segments names_in_shared_memory() {
+  Segments names;
+  for (const auto& file : std::filesystem::directory_iterator("/dev/shm")) {
+    const std::string name = file.path().filename();
+    if (name.find("sherd") != std::string::npos || name[0] == '#') names.insert(name);
+  }
+  return names;
+}
+
+TEST(ProcessesTest, NothingOfTheMemoryThatRanksSharedIsLeftWhenTheyWereKilled) {
+  const Segments before = names_in_shared_memory();
+  for (const std::string what : {"is killed with its memory", "all are killed with their memory"}) {
+    const Ranks ranks(3, 3, {kFailing, what, "1"});
+    const int survivor = what[0] == 'i' ? 3 : 128 + SIGKILL;
+    EXPECT_THAT(ranks.codes, ElementsAre(survivor, 128 + SIGKILL, survivor));
+    Segments all;
+    for (const std::string& out : ranks.out) {
+      const Segments segments = segments_in(out);
+      EXPECT_GE(segments.size(), 2U) << out << ": where the ranks meet, and the message";
+      all.insert(segments.begin(), segments.end());
+    }
+    EXPECT_EQ(all.size(), 4U) << "one place to meet, and a message of each rank";
+    EXPECT_THAT(still_there(all), ::testing::IsEmpty());
+  }
+  EXPECT_EQ(names_in_shared_memory(), before);
 }
 
 TEST(ProcessesTest, ARankThatIsLateIsNamed) {
@@ -158,6 +231,25 @@ TEST(ProcessesTest, WhereAHostHasTooLittleSharedMemoryGlooStandsInForAll) {
   const Ranks ranks(4, 4, {kCollectives}, {.variables = {"SHERD_SHM_BYTES=1000000000000"}, .hosts = kTwoHosts});
   EXPECT_THAT(ranks.codes, Each(0)) << ranks.out[0] << ranks.err[0];
   EXPECT_THAT(ranks.err[2], ::testing::HasSubstr("shm: too little memory to share"));
+}
+
+TEST(ProcessesTest, SharedMemoryAloneIsNotEnoughForTwoHosts) {
+  const Ranks ranks(2, 2, {kFailing, "", "-1", "shm"}, {.hosts = {"a", "b"}});
+  EXPECT_THAT(ranks.codes, Each(3));
+  EXPECT_THAT(ranks.out, Each("barrier: the ranks of the group are not on one host\n"
+                              "  group: ranks 0, 1\n"
+                              "  backend: shm\n"
+                              "  help: WorldOptions{.backend = \"gloo\"}, or leave it empty\n"));
+}
+
+TEST(ProcessesTest, AProcessIsInOneWorld) {
+  const auto result = run_command({kFailing, "joins another world"});
+  EXPECT_EQ(result.code, 3) << result.err;
+  EXPECT_EQ(result.out,
+            "init_with_store: this process has joined another world already\n"
+            "  joined: rank 0 of 1\n"
+            "  asked: rank 1 of 3\n"
+            "  help: set c10d (torch.distributed) up before the first call of sherd\n");
 }
 
 TEST(ProcessesTest, TheRankThatKeepsTheStoreIsMissedByTheOthers) {

@@ -228,6 +228,15 @@ void add_writes_through_views(std::vector<OpSample>& all) {
     using torch::indexing::Slice;
     z.index_put_({1, Slice(1, 3)}, 7);
   });
+  // One call that writes two views of one tensor.
+  all.push_back(unary("write_list_of_rows", [](auto& x) {
+    const at::Tensor z = (x * 1).detach();
+    torch::_foreach_mul_(std::vector<at::Tensor>{z.select(0, 0), z.slice(0, 2, 4)}, 3);
+    at::Tensor values = z.select(1, 4);
+    at::Tensor again = z.select(1, 0);
+    torch::aminmax_out(values, again, z.slice(1, 1, 4).clone(), 1);
+    return z + x;
+  }));
   all.push_back(unary("write_seen_by_row", [](auto& x) {
     const at::Tensor z = x * 1;
     const at::Tensor row = z.select(0, 1);

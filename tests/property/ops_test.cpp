@@ -1,23 +1,36 @@
 // For every operator, mesh and placement: full_tensor(op(distribute(x))) equals op(x), and so do the gradients.
 
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <mutex>
 #include <random>
+#include <set>
+#include <string_view>
 
 #include "property/distribute_any.h"
 #include "property/op_samples.h"
+#include "property/sample_tools.h"
+#include "rules/registry.h"
 
 namespace sherd::testing {
 namespace {
 
-// Lists of placements, one per input; all of them where they are few, a fixed random choice otherwise.
-std::vector<std::vector<Placements>> combinations(const OpSample& sample, const Mesh& mesh, size_t most) {
+std::vector<OpSample> all_samples() {
+  std::vector<OpSample> all = op_samples();
+  add_rest_of_tables(all);
+  return all;
+}
+
+// Lists of placements, one per input: those that choices() gives it. All of them where they are few, a fixed random
+// choice otherwise.
+template <class Choices>
+std::vector<std::vector<Placements>> combinations(const OpSample& sample, size_t most, const Choices& choices_for) {
   std::vector<std::vector<Placements>> choices;
   size_t total = 1;
   for (const at::Tensor& input : sample.inputs) {
-    const bool partial = input.is_floating_point();
-    choices.push_back(all_placements(mesh, input.dim(), partial));
+    choices.push_back(choices_for(input));
     total *= choices.back().size();
   }
   std::vector<std::vector<Placements>> result;
@@ -32,6 +45,17 @@ std::vector<std::vector<Placements>> combinations(const OpSample& sample, const 
     result.push_back(std::move(one));
   }
   return result;
+}
+
+// The usual placements, and some of the others.
+std::vector<std::vector<Placements>> combinations(const OpSample& sample, const Mesh& mesh) {
+  auto all = combinations(sample, mesh.ndim() == 1 ? 60 : 40, [&](const at::Tensor& input) {
+    return all_placements(mesh, input.dim(), input.is_floating_point());
+  });
+  const auto unusual =
+      combinations(sample, 2, [&](const at::Tensor& input) { return unusual_placements(mesh, input); });
+  all.insert(all.end(), unusual.begin(), unusual.end());
+  return all;
 }
 
 std::string text(const OpSample& sample, const Mesh& mesh, const std::vector<Placements>& placements) {
@@ -116,7 +140,7 @@ void check_one(const OpSample& sample, const DeviceMesh& mesh, const std::vector
         failures.add(what + ": no gradient of input " + std::to_string(i));
         return;
       }
-      Placements wanted = placements[i];
+      Placements wanted = placements_of(inputs[i]);
       for (Placement& p : wanted) {
         if (is_partial(p)) p = Replicate();
       }
@@ -149,7 +173,7 @@ TEST_P(EveryOp, EqualsDenseUnderEveryPlacement) {
           [&](World& world) {
             const DeviceMesh mesh("cpu", shape);
             Failures mine;
-            for (const auto& placements : combinations(sample, shape, shape.ndim() == 1 ? 60 : 40)) {
+            for (const auto& placements : combinations(sample, shape)) {
               check_one(sample, mesh, placements, expected, grads, mine);
             }
             if (world.rank() == 0) {
@@ -165,7 +189,57 @@ TEST_P(EveryOp, EqualsDenseUnderEveryPlacement) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, EveryOp, ::testing::ValuesIn(op_samples()),
+// Operators that plain tensors were brought to, as the tables name them: "max.dim", and "max" for all overloads.
+std::set<std::string> called;
+
+std::unique_ptr<at::ObserverContext> note_call(const at::RecordFunction& function) {
+  if (const auto name = function.operator_name()) {
+    const std::string base = rules::base_name(name->name);
+    const std::string op = base.starts_with("aten::") ? base.substr(6) : base;
+    called.insert(op);
+    called.insert(op + "." + (name->overload_name.empty() ? "default" : name->overload_name));
+  }
+  return nullptr;
+}
+
+constexpr std::string_view kElsewhere[] = {
+    // These have no kernel for CPUs.
+    "_fused_rms_norm_backward",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_cudnn_attention_backward",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_efficient_attention_backward",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_flash_attention_backward",
+    // These want rows of 16 bytes, or types that are not doubles.
+    "_grouped_mm",
+    "_int_mm",
+    "_scaled_mm",
+    // What these draw depends on more than their arguments: random_test and distributions_test.
+    "cauchy",
+    "geometric",
+    "log_normal",
+    "rand_like",
+    "randn_like",
+};
+
+// In-place and out= forms count with their base.
+TEST(Tables, EveryOperatorHasASample) {
+  const auto handle = at::addGlobalCallback(at::RecordFunctionCallback(note_call).scopes({at::RecordScope::FUNCTION}));
+  for (const OpSample& sample : all_samples()) {
+    const std::vector<at::Tensor> dense = leaves(sample.inputs);
+    const std::vector<at::Tensor> outputs = sample.run(dense);
+    if (sample.differentiable) gradients(outputs, dense);
+  }
+  at::removeCallback(handle);
+  for (const std::string& op : rules::operators_with_rules()) {
+    const bool out = op.ends_with(".out") && called.count(op.substr(0, op.size() - 4)) != 0;
+    const bool elsewhere = std::find(std::begin(kElsewhere), std::end(kElsewhere), op) != std::end(kElsewhere);
+    EXPECT_NE(called.count(op) != 0 || out, elsewhere) << op;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, EveryOp, ::testing::ValuesIn(all_samples()),
                          [](const ::testing::TestParamInfo<OpSample>& sample) { return sample.param.name; });
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "format/archive.h"
+#include "format/safetensors.h"
 #include "format/saved.h"
 #include "sherd/convert.h"
 #include "sherd/inspect.h"
@@ -189,6 +190,104 @@ TEST(Rewrite, ALargeTensorIsPutTogetherInAnyOrder) {
   rewrite_checkpoint({"columns"}, "rows", with([](RewriteOptions& options) { options.layouts = sharded_over(7); }));
   rewrite_checkpoint({"rows"}, "1.pt", both);
   for (const char* path : {"whole", "columns", "rows", "1.pt"}) expect_same(storage, path, state);
+}
+
+// Everything that is in a checkpoint, as text; what was thrown where it cannot be read.
+std::string all_of(const std::shared_ptr<Storage>& storage, const std::string& path) {
+  std::string all;
+  const std::string thrown = refusal([&] {
+    const auto checkpoint = open_checkpoint(storage, path);
+    for (const auto& entry : checkpoint->metadata().entries) {
+      all += entry.name + "=";
+      if (std::holds_alternative<format::BytesEntry>(entry.content)) {
+        all += object_of(*checkpoint, entry.name);
+      } else {
+        const StoredValues values = read_stored(path, entry.name, {}, {.storage = storage});
+        all.append(reinterpret_cast<const char*>(values.bytes.data()), values.bytes.size());
+      }
+    }
+  });
+  return thrown == "nothing" ? all : "thrown: " + thrown;
+}
+
+TEST(Rewrite, OneFlippedBitOfAFileIsFoundWhereverItIs) {
+  const auto storage = memory_storage();
+  put(*storage, "0.pt", saved({{"model.a", {format::DType::f32, {2}, "abcdefgh"}}}));
+  const RewriteOptions options{.from_storage = storage, .to_storage = storage};
+  for (const std::string path : {"whole.pt", "whole.safetensors"}) {
+    rewrite_checkpoint({"0.pt"}, path, options);
+    const std::string whole = read_file(*storage, path);
+    ASSERT_THAT(all_of(storage, path), HasSubstr("model.a=abcdefgh"));
+    for (size_t i = 0; i < whole.size() * 8; ++i) {
+      std::string damaged = whole;
+      damaged[i / 8] = static_cast<char>(damaged[i / 8] ^ 1 << i % 8);
+      put(*storage, path, damaged);
+      const std::string found = all_of(storage, path);
+      ASSERT_THAT(found, HasSubstr("thrown: ")) << path << ", bit " << i % 8 << " of byte " << i / 8;
+      ASSERT_THAT(found, HasSubstr(path)) << "bit " << i % 8 << " of byte " << i / 8;
+    }
+  }
+}
+
+// The files say the same once more.
+TEST(Rewrite, OneFlippedBitOfAnIndexIsFoundOrHasNoMeaning) {
+  const auto storage = memory_storage();
+  const Tensor a{format::DType::u8, {2}, "ab"};
+  const Tensor b{format::DType::u8, {2}, "cd"};
+  put(*storage, "0.pt", saved({{"model.a", a}, {"model.b", b}}));
+  RewriteOptions options{.from_storage = storage, .to_storage = storage};
+  options.format = CheckpointFormat::safetensors;
+  options.file_bytes = 2;
+  rewrite_checkpoint({"0.pt"}, "whole", options);
+  std::map<std::string, std::string> files;
+  for (const std::string& name : storage->list("whole")) files[name] = read_file(*storage, "whole/" + name);
+  const std::string index = files.at("model.safetensors.index.json");
+  const std::string whole = all_of(storage, "whole");
+  ASSERT_THAT(whole, HasSubstr("model.b=cd"));
+  for (size_t i = 0; i < index.size() * 8; ++i) {
+    std::string& damaged = files.at("model.safetensors.index.json") = index;
+    damaged[i / 8] = static_cast<char>(damaged[i / 8] ^ 1 << i % 8);
+    put(*storage, "damaged", files);
+    const std::string found = all_of(storage, "damaged");
+    if (found == whole) continue;
+    ASSERT_THAT(found, HasSubstr("thrown: ")) << damaged;
+  }
+}
+
+TEST(Rewrite, DamageIsFoundWhereAPartOfATensorIsRead) {
+  const auto storage = memory_storage();
+  Random random(5);  // NOLINT: the same every time
+  put(*storage, "0.pt", saved({{"model.a", random_tensor(random, format::DType::u8, {4096, 1024})}}));
+  const RewriteOptions options{.from_storage = storage, .to_storage = storage};
+  for (const std::string path : {"whole.pt", "whole.safetensors"}) {
+    rewrite_checkpoint({"0.pt"}, path, options);
+    const Box rows{{2100, 0}, {3, 1024}};
+    EXPECT_EQ(refusal([&] { read_stored(path, "model.a", rows, {.storage = storage}); }), "nothing");
+    std::string damaged = read_file(*storage, path);
+    damaged[2200 * 1024] = static_cast<char>(damaged[2200 * 1024] ^ 1);  // in the same block
+    put(*storage, path, damaged);
+    const std::string thrown = refusal([&] { read_stored(path, "model.a", rows, {.storage = storage}); });
+    EXPECT_THAT(thrown, HasSubstr("its bytes are not those that were saved\n  file: " + path +
+                                  "\n  bytes: 2097152 to 3145728\n"));
+    EXPECT_THAT(thrown, HasSubstr("model.a"));
+    const VerifyResult verified = verify_checkpoint(path, {.storage = storage});
+    ASSERT_EQ(verified.damage.size(), 1U) << path;
+    EXPECT_THAT(to_string(verified.damage[0]),
+                HasSubstr(path + ", bytes 2097152 to 3145728: the bytes are not those that were saved (model.a)"));
+    EXPECT_THAT(verified.unchecked, IsEmpty());
+  }
+}
+
+// Programs that change tensors keep the texts of the file, digests too.
+TEST(Rewrite, DigestsOfAFileThatWasWrittenAnewAreLeftAside) {
+  const auto storage = memory_storage();
+  put(*storage, "0.pt", saved({{"model.a", {format::DType::u8, {2}, "ab"}}}));
+  rewrite_checkpoint({"0.pt"}, "a.safetensors", {.from_storage = storage, .to_storage = storage});
+  const std::string written = read_file(*storage, "a.safetensors");
+  auto file = format::read_safetensors(format::MemorySource(std::as_bytes(std::span(written))), "a");
+  ASSERT_NE(file.find_metadata("sherd.digests"), nullptr);
+  put(*storage, "a.safetensors", format::lay_out_safetensors(file) + "xy");
+  EXPECT_THAT(all_of(storage, "a.safetensors"), HasSubstr("model.a=xy"));
 }
 
 TEST(Rewrite, NamesAreChosenAndChanged) {

@@ -33,5 +33,6 @@ inline OpSample binary(const std::string& name, std::function<at::Tensor(const a
 void add_linear_algebra(std::vector<OpSample>& all);
 void add_spatial(std::vector<OpSample>& all);
 void add_along_sharded(std::vector<OpSample>& all);
+void add_rest_of_tables(std::vector<OpSample>& all);
 
 }  // namespace sherd::testing

@@ -37,6 +37,15 @@ TEST(RuleTest, SaysWhatIsWrong) {
   EXPECT_EQ(problem("i -> i | linear 0+-1"), "linear names an input that the rule does not have");
   EXPECT_EQ(problem("i -> i | shape 99"), "shape names an input that the rule does not have");
   EXPECT_EQ(problem("i -> i | when n=99999999999999999999"), "a number is too large");
+  EXPECT_EQ(problem("i -> i | empty )"), "text after the rule's end");
+  EXPECT_EQ(problem("i -> +"), "'+' marks inputs");
+  EXPECT_EQ(problem("i -> i | linear"), "linear needs the numbers of inputs");
+  EXPECT_EQ(problem("i -> i | linear 0 0 0 0 0 0 0"), "too many linear sets");
+  EXPECT_EQ(problem("i -> i | shape"), "shape needs the numbers of inputs");
+  EXPECT_EQ(problem("i -> i | i="), "expected the name of an argument");
+  EXPECT_EQ(problem("i, i, i, i, i, i, i, i, i, i, i, i, i -> i"), "too many operands");
+  EXPECT_EQ(problem("a b c d e f g h i j k -> a"), "too many dims");
+  EXPECT_EQ(problem("a b c d e f g h i, j k l m n o p q r, s t u v w x y -> a"), "too many factors");
   EXPECT_EQ(problem("i -> i | frobnicate i"),
             "a clause is reduce, whole, mask, same, linear, shape, size, empty, when, or factor=argument");
   EXPECT_EQ(problem("i -> i extra, | x"),

@@ -1,6 +1,8 @@
 // What decides how a call is run, and what it may do by itself: the keys of plans, strict mode, explicit scopes,
 // conversions of Partials, views without memory around them.
 
+#include "tensor/dispatch.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -53,6 +55,31 @@ TEST(PlanKeyTest, LeftOutAndFourAreTwoCalls) {
     const Tensor halves = from_local(torch::full({3}, 0.5), mesh, {Partial()});
     EXPECT_TRUE(full_tensor(at::_to_copy(halves)).equal(torch::ones({3})));
     EXPECT_TRUE(full_tensor(halves.to(torch::kLong)).equal(torch::ones({3}, torch::kLong)));
+  });
+}
+
+// Ranks drop their plans when they have too many, each at a time of its own. A way that was taken for the data's sake
+// is no plan to keep: the one that has it and the one that has dropped it would call different things.
+TEST(PlanCacheTest, ARankThatDroppedItsPlansGoesWithTheOthers) {
+  spawn(2, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
+    const Tensor ordered = torch::arange(256, torch::kDouble);
+    Tensor broken = ordered.clone();
+    broken[3] = std::nan("");
+    const auto sorted = [&](const Tensor& x) {
+      const Tensor rows = distribute_tensor(x, mesh, {Shard(0)}, {.source = std::nullopt});
+      return full_tensor(std::get<0>(rows.sort()));
+    };
+    EXPECT_TRUE(sorted(broken)[255].isnan().item<bool>());
+    if (world.rank() == 1) detail::forget_plans();
+    EXPECT_TRUE(sorted(ordered.flip(0)).equal(ordered));
+    const auto taken = [&](int64_t row) {
+      const Tensor rows = distribute_tensor(ordered, mesh, {Shard(0)}, {.source = std::nullopt});
+      return full_tensor(rows.index_select(0, torch::tensor({row}))).item<double>();
+    };
+    EXPECT_THROW(taken(-1), c10::Error);
+    if (world.rank() == 1) detail::forget_plans();
+    EXPECT_EQ(taken(200), 200);
   });
 }
 
@@ -125,6 +152,33 @@ TEST(PartialTest, IsReducedBeforeItIsRoundedOrBecomesABoolean) {
     Tensor whole = parts(0, 0, torch::kLong);
     whole.copy_(parts(0.5, 0.5));
     expect(whole, torch::ones({2, 3}, torch::kLong), "copy_");
+    Tensor sums = sherd::full({2}, 0, mesh, {Replicate()}, torch::kLong);
+    torch::sum_out(sums, parts(0.5, 0.5), at::IntArrayRef{1}, false, torch::kLong);
+    expect(sums, torch::full({2}, 3, torch::kLong), "sum_out");
+    Tensor sums_so_far = sherd::full({2, 3}, 0, mesh, {Replicate()}, torch::kLong);
+    torch::cumsum_out(sums_so_far, parts(0.5, 0.5), 0);
+    expect(sums_so_far, torch::ones({2, 3}, torch::kLong).cumsum(0), "cumsum_out");
+  });
+}
+
+// Each of the two copied views has the rest of the tensor as it was before the call.
+TEST(ViewTest, OneCallWritesTwoViewsOfATensor) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    for (const Placements& placements : {Placements{Shard(0)}, Placements{StridedShard(0, 2)}, Placements{Shard(1)}}) {
+      const Tensor x = numbers({4, 5});
+      const Tensor d = distribute_tensor(x, mesh, placements, {.source = std::nullopt});
+      at::_foreach_mul_(List{d.select(0, 0), d.slice(0, 2, 4)}, 3);
+      at::_foreach_mul_(List{x.select(0, 0), x.slice(0, 2, 4)}, 3);
+      EXPECT_TRUE(full_tensor(d).equal(x)) << to_string(placements) << full_tensor(d) << x;
+      const auto of_two = [](const Tensor& z) {
+        Tensor lowest = z.select(1, 0);
+        Tensor highest = z.select(1, 4);
+        torch::aminmax_out(lowest, highest, z.slice(1, 1, 4).clone(), 1);
+      };
+      of_two(d);
+      of_two(x);
+      EXPECT_TRUE(full_tensor(d).equal(x)) << to_string(placements) << full_tensor(d) << x;
+    }
   });
 }
 
@@ -302,6 +356,37 @@ TEST(AsyncTest, TowardsAnotherMeshItIsRefused) {
     EXPECT_EQ(error_of([&] { redistribute(x, other, {Shard(0)}, {.async = true}); }),
               "redistribute: only a move on one mesh goes on in the background\n  from: [a=2]\n  to: [b=2]{1, 0}\n"
               "  help: leave async away");
+  });
+}
+
+TEST(MovingTest, TheRecorderUsesTheWordsOfThePlan) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const DeviceMesh other("cpu", Mesh({{"b", 2}}, {1, 0}));
+    const Tensor rows = distribute_tensor(numbers({8, 6}), mesh, {Shard(0)});
+    const Tensor parts = from_local(numbers({8, 6}), mesh, {Partial()});
+    const auto expect = [](const std::string& plan, const CommRecorder& recorder) {
+      const size_t bytes = plan.rfind(' ', plan.rfind(' ') - 1);
+      EXPECT_EQ(recorder.to_string(), plan.substr(0, bytes) + " f64 x1" + plan.substr(bytes) + "\n");
+      EXPECT_EQ(recorder.calls().front().step, plan.substr(0, bytes));
+    };
+    const auto move = [&](const Tensor& x, const Placements& to) {
+      const CommRecorder recorder;
+      const Tensor moved = redistribute(x, to, {.prefer = RedistributeOptions::Prefer::bytes});
+      expect(redistribution_text(x, to, {.prefer = RedistributeOptions::Prefer::bytes}), recorder);
+    };
+    move(rows, {Shard(1)});
+    move(rows, {Replicate()});
+    move(parts, {Replicate()});
+    move(parts, {Shard(0)});
+    for (const Tensor& x : {rows, parts}) {
+      const CommRecorder recorder;
+      const Tensor moved = redistribute(x, other, {Shard(0)});
+      expect(redistribution_text(x, other, {Shard(0)}), recorder);
+    }
+    // What a program calls itself is of no plan.
+    const CommRecorder recorder;
+    all_reduce(mesh.group(), torch::ones({2})).wait();
+    EXPECT_EQ(recorder.calls().front().step, "");
   });
 }
 
