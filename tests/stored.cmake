@@ -1,6 +1,7 @@
 # The room stored.
 
 sherd_test(stored_unit LABEL unit LINK core SOURCES
+  unit/stored/block_file_test.cpp
   unit/stored/open_checkpoint_test.cpp
   unit/stored/retention_test.cpp
   unit/stored/safetensors_checkpoint_test.cpp

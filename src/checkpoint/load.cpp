@@ -37,6 +37,10 @@ constexpr const char* kOperation = "load";
 constexpr size_t kMostShown = 10;
 // Enough for all threads, and for blocks that tensors share to be read once.
 constexpr int64_t kReadAtOnce = int64_t{64} << 20;
+// What a disk is asked for while ranks agree that they are going to read.
+constexpr int64_t kLittle = int64_t{16} << 20;
+// Between items that are asked for as one.
+constexpr int64_t kGap = int64_t{64} << 10;
 
 // Elements of a saved chunk that go into a part of a tensor here.
 struct Reading {
@@ -116,19 +120,21 @@ class Faults {
 
 class Loader {
  public:
-  /// `rank` of those that load together.
-  Loader(const LoadOptions& options, std::string path, int64_t rank)
+  /// `rank` of those that load together; where `loads`, each a part of the same state.
+  Loader(const LoadOptions& options, std::string path, int64_t rank, bool loads)
       : options_(options),
         path_(std::move(path)),
         rank_(rank),
+        loads_(loads),
         storage_(options.storage ? options.storage : disk_storage()) {
     while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
   }
 
   void open() {
     checkpoint_ = stored::as_damage([&] {
-      return stored::open_checkpoint(storage_, path_,
-                                     {.verify = options_.verify, .rank = rank_, .threads = at::get_num_threads()});
+      return stored::open_checkpoint(
+          storage_, path_,
+          {.verify = options_.verify, .rank = rank_, .loads = loads_, .threads = at::get_num_threads()});
     });
     for (const format::MetadataEntry& entry : checkpoint_->metadata().entries) entries_[entry.name] = &entry;
   }
@@ -147,9 +153,9 @@ class Loader {
           }
         },
         [this](int32_t file, int64_t block) { checkpoint_->blocks(file)->expect_block(block); }};
-    for (const int32_t file : shared_.join(offers, rank, at::get_num_threads(), std::move(source))) {
-      checkpoint_->blocks(file)->take_from(shared_, file);
-    }
+    const std::vector<int32_t> files = shared_.join(offers, rank, at::get_num_threads(), std::move(source));
+    for (const int32_t file : files) checkpoint_->blocks(file)->take_from(shared_, file);
+    shares_blocks_ = !files.empty();
   }
 
   void leave_blocks() noexcept { shared_.leave(); }
@@ -189,9 +195,11 @@ class Loader {
     for (std::span<const Reading> rest = readings_; !rest.empty();) {
       size_t count = 0;
       int64_t bytes = 0;
-      while (count < rest.size() && bytes < kReadAtOnce && place_of(rest[count]).file == place_of(rest[0]).file) {
-        bytes += rest[count++].bytes();
-      }
+      // Blocks that ranks share come file by file.
+      const auto together = [&](const Reading& reading) {
+        return !shares_blocks_ || place_of(reading).file == place_of(rest[0]).file;
+      };
+      while (count < rest.size() && bytes < kReadAtOnce && together(rest[count])) bytes += rest[count++].bytes();
       stored::as_damage([&] { read_some(rest.first(count)); });
       rest = rest.subspan(count);
       done += bytes;
@@ -245,13 +253,34 @@ class Loader {
                                                 static_cast<int64_t>(reading.expected->head->size()));
       }
     }
+    expect_little();
   }
 
-  // Whether the block with the head of the item is read for its elements anyway.
+  // A disk brings what is read while the ranks wait for each other, where it is little: much is not brought faster by
+  // asking for some of it.
+  void expect_little() {
+    int64_t bytes = 0;
+    for (const Reading& reading : readings_) bytes += place_of(reading).length;
+    if (bytes > kLittle) return;
+    for (size_t i = 0; i < readings_.size();) {
+      const format::Place& first = place_of(readings_[i]);
+      int64_t end = first.offset;
+      for (; i < readings_.size(); ++i) {
+        const format::Place& next = place_of(readings_[i]);
+        if (next.file != first.file || next.offset > end + kGap) break;
+        end = std::max(end, next.offset + next.length);
+      }
+      checkpoint_->expect(first.file, first.offset, end - first.offset);
+    }
+  }
+
+  // Whether the head of the item is read with its elements: without digests as one range more, else where the block
+  // that it is in is read for them anyway.
   static bool has_head_beside(const Reading& reading) {
     const stored::ExpectedElements& expected = *reading.expected;
     return detail::goes_straight(expected.elements, reading.into) &&
-           block_of(extent_of(expected.elements, reading.part).begin) == block_of(expected.head_offset);
+           (!expected.elements.file->has_digests() ||
+            block_of(extent_of(expected.elements, reading.part).begin) == block_of(expected.head_offset));
   }
 
   StateValue read_object(const format::Place& place, const std::string& reader) {
@@ -263,30 +292,47 @@ class Loader {
     });
   }
 
-  // Readings of one file, as they lie there.
-  void read_some(std::span<const Reading> readings) {
-    struct Chunk {
-      std::span<const Reading> readings;  // of one chunk
-      std::string reader;                 // which errors name, as long as anything is wanted
-      stored::StoredElements elements;
-      std::string head;  // as it was read, where the elements are only expected
-    };
-    std::deque<Chunk> chunks;
-    const auto want = [](Chunk& chunk) {
-      for (const Reading& reading : chunk.readings) {
-        detail::read_tensor(chunk.elements, reading.part, reading.into, reading.at, chunk.reader);
+  // Readings of one chunk.
+  struct Chunk {
+    std::span<const Reading> readings;
+    std::string reader;  // which errors name, as long as anything is wanted
+    stored::StoredElements elements = {};
+    std::string head = {};                    // as it was read, where the elements are only expected
+    std::vector<stored::LaterCrc> crcs = {};  // one for each reading
+
+    void want() {
+      crcs.assign(readings.size(), {});
+      for (size_t i = 0; i < readings.size(); ++i) {
+        const Reading& reading = readings[i];
+        detail::read_tensor(elements, reading.part, reading.into, reading.at, reader, crcs[i]);
       }
-      if (chunk.elements.decoded) chunk.elements = {};  // it was read at once, and takes memory
-    };
+      if (!elements.decoded) return;
+      elements.file->read_wanted();
+      check();
+      elements = {};  // it takes memory
+    }
+    bool is_as_expected() const { return head.empty() || head == *readings.front().expected->head; }
+    void check() const {
+      for (const stored::LaterCrc& crc : crcs) crc.check(elements, reader);
+    }
+  };
+
+  // Readings as they lie in the files.
+  void read_some(std::span<const Reading> readings) {
+    std::deque<Chunk> chunks;
     const auto locate = [&](Chunk& chunk) {
       const Reading& first = chunk.readings.front();
       chunk.elements =
           checkpoint_->locate(std::get<format::TensorEntry>(first.entry->content), first.chunk, chunk.reader);
     };
     const auto read_wanted = [&] {
+      std::vector<stored::BlockFile*> files;  // ascending
       for (const Chunk& chunk : chunks) {
-        if (chunk.elements.file != nullptr) chunk.elements.file->read_wanted();
+        stored::BlockFile* const file = chunk.elements.file;
+        if (file != nullptr && (files.empty() || files.back() != file)) files.push_back(file);
       }
+      for (stored::BlockFile* file : files) file->expect_wanted();
+      for (stored::BlockFile* file : files) file->read_wanted();
     };
     for (size_t i = 0; i < readings.size();) {
       size_t end = i + 1;
@@ -294,8 +340,8 @@ class Loader {
         return other.entry == readings[i].entry && other.chunk == readings[i].chunk;
       };
       while (end < readings.size() && same(readings[end])) ++end;
-      Chunk& chunk = chunks.emplace_back(
-          Chunk{readings.subspan(i, end - i), fmt::format("tensor {}", readings[i].entry->name), {}, {}});
+      Chunk& chunk =
+          chunks.emplace_back(Chunk{readings.subspan(i, end - i), fmt::format("tensor {}", readings[i].entry->name)});
       const Reading& first = chunk.readings.front();
       if (first.expected && has_head_beside(first)) {
         chunk.elements = first.expected->elements;
@@ -306,17 +352,26 @@ class Loader {
       } else {
         locate(chunk);
       }
-      want(chunk);
+      chunk.want();
       i = end;
     }
     read_wanted();
     // What is not as expected is read again from where it is.
+    std::vector<Chunk*> others;
     for (Chunk& chunk : chunks) {
-      if (chunk.head.empty() || chunk.head == *chunk.readings.front().expected->head) continue;
+      if (chunk.is_as_expected()) {
+        if (chunk.elements.file != nullptr) chunk.check();
+        continue;
+      }
       locate(chunk);
-      want(chunk);
+      chunk.want();
+      others.push_back(&chunk);
     }
+    if (others.empty()) return;
     read_wanted();
+    for (const Chunk* chunk : others) {
+      if (chunk->elements.file != nullptr) chunk->check();
+    }
   }
 
   // "tensor a, b": what lies in a block of a file.
@@ -342,7 +397,7 @@ class Loader {
   std::vector<detail::BlockRange> wanted_blocks() {
     std::vector<detail::BlockRange> ranges;
     for (const Reading& reading : readings_) {
-      if (!reading.expected) continue;
+      if (!reading.expected || !reading.expected->elements.file->has_digests()) continue;
       const Extent bytes = extent_of(reading.expected->elements, reading.part);
       if (!bytes.dense) continue;
       detail::BlockRange range{place_of(reading).file, block_of(bytes.begin), block_of(bytes.end - 1) + 1};
@@ -483,9 +538,11 @@ class Loader {
   const LoadOptions& options_;
   std::string path_;
   int64_t rank_;
+  bool loads_;
   std::shared_ptr<Storage> storage_;
   std::unique_ptr<StoredCheckpoint> checkpoint_;
   detail::SharedBlocks shared_;  // after the checkpoint, whose files it reads
+  bool shares_blocks_ = false;
   std::map<std::string_view, const format::MetadataEntry*> entries_;
   std::set<const format::MetadataEntry*> asked_;
   std::vector<FlatLeaf> leaves_;
@@ -522,7 +579,7 @@ bool is_wanted(const std::string& name, const std::vector<std::string>& names) {
 std::optional<LoadResult> detail::load_unless_damaged(StateDict& state, const std::string& path,
                                                       const LoadOptions& options, std::string& damage) {
   const Group group = options.group ? *options.group : current_world().group();
-  Loader loader(options, path, group.rank());
+  Loader loader(options, path, group.rank(), /*loads=*/true);
   // What the files lack is a rank's answer; what the state lacks is an error, and so is a storage that fails. All ranks
   // see all answers.
   std::vector<std::string> told;
@@ -587,7 +644,7 @@ LoadResult load(StateDict& state, const std::string& path, const LoadOptions& op
 
 StateDict load_state_dict(const std::string& path, const std::vector<std::string>& names, const LoadOptions& options) {
   const auto world = find_world();
-  Loader loader(options, path, options.group ? options.group->rank() : world ? world->rank() : 0);
+  Loader loader(options, path, options.group ? options.group->rank() : world ? world->rank() : 0, /*loads=*/false);
   StateDict state;
   const auto read = [&] {
     loader.open();

@@ -12,12 +12,12 @@ bool goes_straight(const stored::StoredElements& chunk, const at::Tensor& into) 
 }
 
 void read_tensor(const stored::StoredElements& chunk, const Box& part, const at::Tensor& into, const Dims& at,
-                 const std::string& reader) {
+                 const std::string& reader, stored::LaterCrc& crc) {
   if (goes_straight(chunk, into)) {
     int64_t first = 0;
     for (size_t d = 0; d < at.size(); ++d) first += at[d] * into.strides()[d];
     stored::want_box(chunk, part, static_cast<std::byte*>(into.data_ptr()) + first * size_of(chunk.dtype),
-                     into.strides().vec(), reader);
+                     into.strides().vec(), reader, crc);
     return;
   }
   const auto take = [&](const stored::ReadPart& read) {

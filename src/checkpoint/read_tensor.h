@@ -13,8 +13,9 @@ namespace sherd::detail {
 bool goes_straight(const stored::StoredElements& chunk, const at::Tensor& into);
 
 /// Fills the part of `into` at `at`, on any device, with these elements of the chunk, converted to its dtype: straight
-/// into its memory where that can be, then at the latest in chunk.file->read_wanted(). The reader stays until then.
+/// into its memory where that can be, then at the latest in chunk.file->read_wanted(), as stored::want_box does. The
+/// reader and `crc` stay until then.
 void read_tensor(const stored::StoredElements& chunk, const Box& part, const at::Tensor& into, const Dims& at,
-                 const std::string& reader);
+                 const std::string& reader, stored::LaterCrc& crc);
 
 }  // namespace sherd::detail

@@ -1,35 +1,20 @@
 #pragma once
-// What a rank writes of a checkpoint, and what it tells the others of its files.
-
-#include <ATen/core/Tensor.h>
+// What a rank tells the others of the files that it wrote.
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "format/archive.h"
 #include "format/manifest.h"
 
 namespace sherd::detail {
-
-/// A chunk that this rank writes.
-struct ItemToSave {
-  size_t leaf;  // a place in AgreedState::leaves
-  Dims offsets;
-  format::TensorItem item;
-  at::Tensor data;
-};
-/// An object that it writes, as torch.save's bytes.
-struct ObjectToSave {
-  size_t leaf;
-  std::string bytes;
-};
 
 /// Where an object, or an item whose place does not follow from the plan, lies in a rank's first file.
 struct PlaceInFile {
   uint64_t leaf;
   int64_t offset;
   int64_t length;
+  bool operator==(const PlaceInFile&) const = default;
 };
 
 struct SaveReport {
@@ -39,8 +24,10 @@ struct SaveReport {
   int64_t bytes_in_base = 0;
   std::vector<PlaceInFile> objects;
   std::vector<PlaceInFile> items;  // of compressed ones, in the order of the plan
+  bool operator==(const SaveReport&) const = default;
 };
 std::string encode(const SaveReport& report);
+/// The inverse. Throws c10::ValueError where the bytes end too early.
 SaveReport decode_report(const std::string& bytes);
 
 }  // namespace sherd::detail

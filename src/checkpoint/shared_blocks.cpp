@@ -12,7 +12,6 @@
 #include "comm/host.h"
 #include "comm/shm_wait.h"
 #include "format/manifest.h"
-#include "sharded/bytes.h"
 #include "storage/in_threads.h"
 
 namespace sherd::detail {
@@ -225,18 +224,6 @@ class SharedBlocks::Ring {
   int64_t expected_ = 0;  // the first round whose blocks the storage does not expect
 };
 
-SharedBlocks::Offer SharedBlocks::decode(const std::string& text) {
-  Offer offer;
-  if (text.empty()) return offer;
-  ByteReader in("load", text);
-  offer.host = in.get_text();
-  offer.pid = in.get<pid_t>();
-  offer.descriptor = in.get<int>();
-  offer.token = in.get<uint64_t>();
-  for (auto count = in.get<uint64_t>(); count > 0; --count) offer.wanted.push_back(in.get<BlockRange>());
-  return offer;
-}
-
 SharedBlocks::SharedBlocks() = default;
 SharedBlocks::~SharedBlocks() { leave(); }
 
@@ -253,14 +240,7 @@ std::string SharedBlocks::offer(std::span<const BlockRange> wanted) {
   } catch (const std::exception&) {
     return {};  // this rank reads for itself
   }
-  ByteWriter out;
-  out.put_text(host_key());
-  out.put(::getpid());
-  out.put(memory_.descriptor());
-  out.put(token);
-  out.put(static_cast<uint64_t>(wanted.size()));
-  for (const BlockRange& range : wanted) out.put(range);
-  return out.take();
+  return encode({host_key(), ::getpid(), memory_.descriptor(), token, {wanted.begin(), wanted.end()}});
 }
 
 std::vector<int32_t> SharedBlocks::join(const std::vector<std::string>& texts, size_t rank, int threads,
@@ -268,8 +248,8 @@ std::vector<int32_t> SharedBlocks::join(const std::vector<std::string>& texts, s
   if (texts[rank].empty()) return {};
   source_ = std::move(source);
   const std::string host = host_key();
-  std::vector<Offer> offers;
-  for (const std::string& text : texts) offers.push_back(decode(text));
+  std::vector<BlockOffer> offers;
+  for (const std::string& text : texts) offers.push_back(decode_offer(text));
   std::map<size_t, std::span<const BlockRange>> here;
   for (size_t i = 0; i < offers.size(); ++i) {
     if (offers[i].host == host) here[i] = offers[i].wanted;
@@ -302,7 +282,7 @@ std::vector<int32_t> SharedBlocks::join(const std::vector<std::string>& texts, s
 }
 
 // Null where it cannot be had, or is not what was offered: a descriptor's number may be another file's by now.
-std::byte* SharedBlocks::memory_of(const Offer& offer, bool own) {
+std::byte* SharedBlocks::memory_of(const BlockOffer& offer, bool own) {
   if (own) return memory_.data();
   try {
     ShmSegment segment = ShmSegment::open(offer.pid, offer.descriptor);

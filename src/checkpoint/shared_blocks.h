@@ -3,25 +3,17 @@
 // they share, and taken from there by the others. Where that does not work, for whatever reason, a rank reads for
 // itself: a rank that ends or hangs costs the others a few seconds, once.
 
-#include <sys/types.h>
-
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "checkpoint/block_offer.h"
 #include "comm/shm_segment.h"
 #include "stored/blocks_at_hand.h"
 
 namespace sherd::detail {
-
-/// Blocks [begin, end) of a file.
-struct BlockRange {
-  int32_t file = 0;
-  int64_t begin = 0;
-  int64_t end = 0;
-};
 
 class SharedBlocks final : public stored::BlocksAtHand {
  public:
@@ -49,15 +41,7 @@ class SharedBlocks final : public stored::BlocksAtHand {
 
  private:
   class Ring;
-  struct Offer {
-    std::string host;
-    pid_t pid = 0;
-    int descriptor = -1;
-    uint64_t token = 0;
-    std::vector<BlockRange> wanted;
-  };
-  static Offer decode(const std::string& text);
-  std::byte* memory_of(const Offer& offer, bool own);
+  std::byte* memory_of(const BlockOffer& offer, bool own);
 
   // Blocks of a file that are wanted by the same ranks.
   struct Stretch {

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "checkpoint/items_to_save.h"
 #include "checkpoint/save_report.h"
 #include "checkpoint/saved_state.h"
 #include "sherd/storage.h"

@@ -16,6 +16,9 @@
 
 namespace sherd::format {
 
+struct Digest;
+struct ZipEntry;
+
 /// Bytes that can be fetched by place: a part of a file, or memory. Throws where it ends too early.
 class ByteSource {
  public:
@@ -89,10 +92,14 @@ struct StorageSize {
   std::string key;
   int64_t bytes = 0;
 };
+/// The record with digests of the whole file, where it has one (own_digests.h).
+inline constexpr const char* kDigestsRecord = ".data/sherd.digests";
+
 class ArchiveLayout {
  public:
-  /// Throws std::invalid_argument for tensors whose storage is not among them, and for what pickle() refuses.
-  ArchiveLayout(const Value& value, std::span<const StorageSize> storages);
+  /// `digests`: with a record of the digests of all blocks. Throws std::invalid_argument for tensors whose storage is
+  /// not among them, and for what pickle() refuses.
+  ArchiveLayout(const Value& value, std::span<const StorageSize> storages, bool digests = false);
 
   size_t storage_count() const { return storages_; }
   int64_t size() const { return size_; }
@@ -102,6 +109,9 @@ class ArchiveLayout {
   /// The text before storage `place`, or after the last one. `crcs` are those of the storages before it; of the text
   /// before a storage, the last of them is enough.
   std::string text(size_t place, std::span<const uint32_t> crcs) const;
+  /// With digests, the text after that one: from the head of their record on.
+  int64_t digests_length() const;
+  std::string digests_text(std::span<const uint32_t> crcs, std::span<const Digest> blocks) const;
 
  private:
   struct Entry {
@@ -110,11 +120,14 @@ class ArchiveLayout {
     int64_t offset = 0;
     int64_t size = 0;
   };
-  void add(std::string name, std::string content, int64_t size);
+  void add(const std::string& name, std::string content, int64_t size);
+  void add_digests();
+  std::vector<ZipEntry> zip_entries(std::span<const uint32_t> crcs, std::string& id) const;
 
   std::vector<Entry> entries_;
   size_t first_ = 0;  // the entry of the first storage
   size_t storages_ = 0;
+  int64_t digests_ = 0;  // how many there are room for
   int64_t size_ = 0;
 };
 

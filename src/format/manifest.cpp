@@ -24,8 +24,6 @@ namespace {
 constexpr std::string_view kMagic = "SHERDMF1";
 constexpr size_t kDigest = 16;
 
-int64_t block_count(int64_t length) { return length / kBlock + (length % kBlock != 0 ? 1 : 0); }
-
 class Writer {
  public:
   void number(uint64_t value) {

@@ -18,6 +18,8 @@ inline constexpr const char* kManifestName = "sherd.manifest";
 /// Its name in stores that cannot put a folder in place in one step: there are two for a moment.
 inline std::string manifest_name(const std::string& id) { return std::string(kManifestName) + "-" + id; }
 inline constexpr int64_t kBlock = int64_t{1} << 20;
+/// Of a file of this length.
+constexpr int64_t block_count(int64_t length) { return length / kBlock + (length % kBlock != 0 ? 1 : 0); }
 
 /// XXH3, 128 bits.
 struct Digest {

@@ -11,18 +11,18 @@
 namespace sherd::format {
 namespace {
 
-using json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 constexpr int kMaxDepth = 500;
 
-json tagged(const char* tag, json value) { return json::object({{tag, std::move(value)}}); }
+Json tagged(const char* tag, Json value) { return Json::object({{tag, std::move(value)}}); }
 
 // Nothing where the value has something that JSON has no form for.
-std::optional<json> to_json(const Value& value, int depth);
+std::optional<Json> to_json(const Value& value, int depth);
 
-std::optional<json> to_json(const std::vector<Value>& values, int depth) {
-  json list = json::array();
+std::optional<Json> to_json(const std::vector<Value>& values, int depth) {
+  Json list = Json::array();
   for (const Value& value : values) {
     auto item = to_json(value, depth);
     if (!item) return std::nullopt;
@@ -36,11 +36,11 @@ bool is_plain_key(const Value& key) {
   return text != nullptr && !text->starts_with('$');
 }
 
-std::optional<json> to_json(const Dict& dict, int depth) {
+std::optional<Json> to_json(const Dict& dict, int depth) {
   if (dict.state) return std::nullopt;
   bool plain = !dict.ordered;
   for (const auto& [key, value] : dict.items) plain = plain && is_plain_key(key);
-  json made = plain ? json::object() : json::array();
+  Json made = plain ? Json::object() : Json::array();
   for (const auto& [key, value] : dict.items) {
     auto name = to_json(key, depth);
     auto item = to_json(value, depth);
@@ -48,22 +48,22 @@ std::optional<json> to_json(const Dict& dict, int depth) {
     if (plain) {
       made[name->get<std::string>()] = std::move(*item);
     } else {
-      made.push_back(json::array({std::move(*name), std::move(*item)}));
+      made.push_back(Json::array({std::move(*name), std::move(*item)}));
     }
   }
   return plain ? made : tagged(dict.ordered ? "$ordered" : "$dict", std::move(made));
 }
 
-std::optional<json> to_json(const Value& value, int depth) {
+std::optional<Json> to_json(const Value& value, int depth) {
   if (depth > kMaxDepth) return std::nullopt;
-  if (value.as<None>() != nullptr) return json(nullptr);
-  if (const auto* boolean = value.as<bool>()) return json(*boolean);
-  if (const auto* integer = value.as<int64_t>()) return json(*integer);
+  if (value.as<None>() != nullptr) return Json(nullptr);
+  if (const auto* boolean = value.as<bool>()) return Json(*boolean);
+  if (const auto* integer = value.as<int64_t>()) return Json(*integer);
   if (const auto* number = value.as<double>()) {
-    if (std::isfinite(*number)) return json(*number);
+    if (std::isfinite(*number)) return Json(*number);
     return tagged("$float", std::isnan(*number) ? "nan" : *number > 0 ? "inf" : "-inf");
   }
-  if (const auto* text = value.as<std::string>()) return json(*text);
+  if (const auto* text = value.as<std::string>()) return Json(*text);
   if (const auto* bytes = value.as<Bytes>()) {
     return bytes->array ? std::nullopt : std::optional(tagged("$bytes", to_base64(bytes->data)));
   }
@@ -76,20 +76,20 @@ std::optional<json> to_json(const Value& value, int depth) {
   return std::nullopt;
 }
 
-[[noreturn]] void refuse(std::string_view name, const json& found) {
+[[noreturn]] void refuse(std::string_view name, const Json& found) {
   throw std::invalid_argument(
       ErrorText("load", "an object's JSON is not as sherd writes it")
           .fact("in", name)
-          .fact("found", found.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 200))
+          .fact("found", found.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 200))
           .help("docs/format.md says what is read"));
 }
 
-Value from_json(const json& found, std::string_view name, int depth);
+Value from_json(const Json& found, std::string_view name, int depth);
 
-Value from_tagged(const std::string& tag, const json& content, const json& whole, std::string_view name, int depth) {
+Value from_tagged(const std::string& tag, const Json& content, const Json& whole, std::string_view name, int depth) {
   if (tag == "$tuple" && content.is_array()) {
     Tuple tuple;
-    for (const json& item : content) tuple.items.push_back(from_json(item, name, depth));
+    for (const Json& item : content) tuple.items.push_back(from_json(item, name, depth));
     return tuple;
   }
   if (tag == "$float" && content.is_string()) {
@@ -101,7 +101,7 @@ Value from_tagged(const std::string& tag, const json& content, const json& whole
   if ((tag == "$dict" || tag == "$ordered") && content.is_array()) {
     Dict dict;
     dict.ordered = tag == "$ordered";
-    for (const json& item : content) {
+    for (const Json& item : content) {
       if (!item.is_array() || item.size() != 2) refuse(name, whole);
       dict.items.emplace_back(from_json(item[0], name, depth), from_json(item[1], name, depth));
     }
@@ -110,28 +110,28 @@ Value from_tagged(const std::string& tag, const json& content, const json& whole
   refuse(name, whole);
 }
 
-Value from_json(const json& found, std::string_view name, int depth) {
+Value from_json(const Json& found, std::string_view name, int depth) {
   if (depth > 2 * kMaxDepth) refuse(name, "an object too deep");
   switch (found.type()) {
-    case json::value_t::null:
+    case Json::value_t::null:
       return None{};
-    case json::value_t::boolean:
+    case Json::value_t::boolean:
       return found.get<bool>();
-    case json::value_t::number_integer:
+    case Json::value_t::number_integer:
       return found.get<int64_t>();
-    case json::value_t::number_unsigned:
+    case Json::value_t::number_unsigned:
       if (found.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) refuse(name, found);
       return found.get<int64_t>();
-    case json::value_t::number_float:
+    case Json::value_t::number_float:
       return found.get<double>();
-    case json::value_t::string:
+    case Json::value_t::string:
       return found.get<std::string>();
-    case json::value_t::array: {
+    case Json::value_t::array: {
       List list;
-      for (const json& item : found) list.push_back(from_json(item, name, depth + 1));
+      for (const Json& item : found) list.push_back(from_json(item, name, depth + 1));
       return list;
     }
-    case json::value_t::object: {
+    case Json::value_t::object: {
       if (found.size() == 1 && found.begin().key().starts_with('$')) {
         return from_tagged(found.begin().key(), found.begin().value(), found, name, depth + 1);
       }

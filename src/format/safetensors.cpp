@@ -43,11 +43,13 @@ size_t place_of(DType dtype) {
 /// Follows the header event by event, so that nothing is built that the format does not have.
 class HeaderReader {
  public:
+  // NOLINTBEGIN(readability-identifier-naming): nlohmann's names
   using number_integer_t = nlohmann::json::number_integer_t;
   using number_unsigned_t = nlohmann::json::number_unsigned_t;
   using number_float_t = nlohmann::json::number_float_t;
   using string_t = nlohmann::json::string_t;
   using binary_t = nlohmann::json::binary_t;
+  // NOLINTEND(readability-identifier-naming)
 
   HeaderReader(SafetensorsFile& file, std::string_view source) : file_(file), source_(source) {}
 
@@ -254,13 +256,17 @@ SafetensorsFile read_safetensors(const ByteSource& source, std::string_view name
   std::string header(length, '\0');
   source.read(8, std::as_writable_bytes(std::span(header)));
   if (!header.starts_with('{')) fail(name, "this is no safetensors file: its header is no JSON object");
+  // The parser would take it for the end.
+  if (const size_t zero = header.find('\0'); zero != std::string::npos) {
+    fail(name, fmt::format("its header is no JSON: byte {}", zero + 1));
+  }
   HeaderReader reader(file, name);
   nlohmann::json::sax_parse(header, &reader);
   check_places(file, reader.ends, 8 + length, name);
   return file;
 }
 
-std::string lay_out_safetensors(SafetensorsFile& file) {
+std::string lay_out_safetensors(SafetensorsFile& file, size_t spaces) {
   const auto refuse = [](std::string_view problem, std::string_view tensor) {
     throw std::invalid_argument(ErrorText("lay_out_safetensors", problem).fact("tensor", tensor));
   };
@@ -301,7 +307,7 @@ std::string lay_out_safetensors(SafetensorsFile& file) {
     at += tensor.data_bytes();
   }
   header += "}";
-  header.resize((header.size() + 7) / 8 * 8, ' ');
+  header.resize((header.size() + spaces + 7) / 8 * 8, ' ');
   if (header.size() > kMostHeader) refuse(fmt::format("a header of {} bytes", header.size()), "");
   for (SafeTensor& tensor : file.tensors) tensor.offset += static_cast<int64_t>(8 + header.size());
   file.size = at + static_cast<int64_t>(8 + header.size());

@@ -47,8 +47,8 @@ SafetensorsFile read_safetensors(const ByteSource& source, std::string_view name
 /// Puts the tensors into the library's order (wide dtypes first, then by name), sets their offsets and the size of the
 /// file, and returns what comes before the first one's elements. The elements follow in this order without gaps. Throws
 /// std::invalid_argument for a dtype that the format has no name for, names that stand twice or are "__metadata__", and
-/// texts that are not UTF-8.
-std::string lay_out_safetensors(SafetensorsFile& file);
+/// texts that are not UTF-8. The header ends with `spaces` more than it needs.
+std::string lay_out_safetensors(SafetensorsFile& file, size_t spaces = 0);
 
 /// model.safetensors.index.json.
 struct SafetensorsIndexFile {

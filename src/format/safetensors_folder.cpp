@@ -33,6 +33,10 @@ constexpr const char* kSharding = "DCP_SHARDING_INFO";
 /// Bounded in size and depth; a key that stands twice anywhere is refused.
 Json parse(std::string_view operation, std::string_view text, std::string_view source) {
   if (text.size() > kMostIndex) fail(operation, source, fmt::format("a JSON text of {} bytes", text.size()));
+  // The parser would take it for the end.
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    fail(operation, source, fmt::format("this is no JSON: byte {}", zero + 1));
+  }
   std::vector<std::map<std::string, int>> keys;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
     if (depth > kMostDepth) fail(operation, source, fmt::format("JSON deeper than {}", kMostDepth));
@@ -47,6 +51,8 @@ Json parse(std::string_view operation, std::string_view text, std::string_view s
     return Json::parse(text, watch);
   } catch (const Json::parse_error& error) {
     fail(operation, source, fmt::format("this is no JSON: byte {}", error.byte));
+  } catch (const Json::out_of_range&) {
+    fail(operation, source, "a number is too large");
   }
 }
 

@@ -30,11 +30,13 @@ void append(Json& object, const std::string& key, Json value) {
 
 class JsonReader {
  public:
+  // NOLINTBEGIN(readability-identifier-naming): nlohmann's names
   using number_integer_t = Json::number_integer_t;
   using number_unsigned_t = Json::number_unsigned_t;
   using number_float_t = Json::number_float_t;
   using string_t = Json::string_t;
   using binary_t = Json::binary_t;
+  // NOLINTEND(readability-identifier-naming)
 
   explicit JsonReader(std::string_view source) : source_(source) {}
   Json root;
@@ -97,6 +99,10 @@ class JsonReader {
 };
 
 Json parse(std::string_view text, std::string_view source) {
+  // The parser would take it for the end.
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    fail(source, fmt::format("this is no JSON: byte {}", zero + 1));
+  }
   JsonReader reader(source);
   Json::sax_parse(text, &reader);
   return std::move(reader.root);

@@ -75,7 +75,11 @@ void check_byteorder(const ByteSource& source, const Archive& archive, std::stri
 Value without_script_classes(const Value& value) { return changed(value, without_script_class); }
 
 Saved read_saved(const ByteSource& source, std::string_view name) {
-  Saved saved{.archive = read_archive(source, name), .value = {}};
+  return read_saved(source, read_archive(source, name), name);
+}
+
+Saved read_saved(const ByteSource& source, Archive archive, std::string_view name) {
+  Saved saved{.archive = std::move(archive), .value = {}};
   const Record* const record = saved.archive.find("data.pkl");
   if (record == nullptr) {
     throw std::invalid_argument(ErrorText("read_saved", "it has no record \"data.pkl\"").fact("in", name));

@@ -17,6 +17,8 @@ struct Saved {
 /// archive or shorter than the pickle says, and for numbers of a big-endian machine. Nothing is called: an object of a
 /// class that is not known is an Object.
 Saved read_saved(const ByteSource& source, std::string_view name);
+/// The same, of an archive whose directory was read before.
+Saved read_saved(const ByteSource& source, Archive archive, std::string_view name);
 
 /// What torch::save wrote of modules, optimizers and tensors, and TorchScript: objects of classes that the archive
 /// itself defines ("__torch__.Module"). They become dicts of their attributes, TorchScript's lists become lists.

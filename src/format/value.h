@@ -77,12 +77,14 @@ class Value {
                    std::shared_ptr<Object>, std::shared_ptr<TensorRef>>;
   Value() = default;
   /// From any of these, containers by value too; from every kind of number and of text.
+  // NOLINTBEGIN(google-explicit-constructor, bugprone-forwarding-reference-overload): Value itself is left out
   template <class T>
   requires(!std::same_as<std::remove_cvref_t<T>, Value> &&
            (std::is_arithmetic_v<std::remove_cvref_t<T>> || std::is_convertible_v<T&&, std::string_view> ||
             kIsHeld<std::shared_ptr<std::remove_cvref_t<T>>, Content> || std::is_constructible_v<Content, T&&>))
       Value(T&& content)
-      : content_(content_of(std::forward<T>(content))) {}  // NOLINT(google-explicit-constructor)
+      : content_(content_of(std::forward<T>(content))) {}
+  // NOLINTEND(google-explicit-constructor, bugprone-forwarding-reference-overload)
 
   /// The content where it is a T (List, not a pointer to one); null otherwise.
   template <class T>

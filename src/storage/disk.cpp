@@ -1,11 +1,9 @@
 #include "storage/disk.h"
 
-#include <fmt/format.h>
 #include <limits.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <set>
 #include <utility>
@@ -107,15 +105,11 @@ class DiskStorage final : public Storage {
 
   // What stands for `folder` leaves in one step, as it came: half of a checkpoint is none.
   void remove_at_once(const std::string& folder, const std::string& place) {
-    static std::atomic<int> count = 0;
     PathKind kind = PathKind::file;
     int result = posix().kind(place, kind);
     if (result < 0 || kind != PathKind::folder) return remove_tree(posix(), place);
-    std::string leaving;
-    do {
-      leaving = beside(folder, Beside::draft, fmt::format("removed-{}-{}", ::getpid(), count++));
-      result = posix().rename(place, leaving);
-    } while (result == -ENOTEMPTY || result == -EEXIST);  // left by an earlier process with this number
+    const std::string leaving = beside(folder, Beside::draft, new_id());
+    result = posix().rename(place, leaving);
     if (result < 0) throw_io_error("remove", place, result);
     sync_folder(posix(), parent_of(place));
     remove_tree(posix(), leaving);

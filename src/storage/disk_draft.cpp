@@ -2,8 +2,8 @@
 //
 // Commit puts it in place by one rename, or where there is a folder already, by one exchange; what was there then has
 // the draft's name and is removed. Where the file system cannot exchange, there are two steps: the folder becomes
-// `<folder>.old-<id>`, and the draft the folder. Between them readers find the former one by find_on_disk, and the next
-// commit or removal clears it away. A draft of one file that is to have the path itself is a folder, too.
+// `<folder>.old-<new id>`, and the draft the folder. Between them readers find the former one by find_on_disk, and the
+// next commit or removal clears it away. A draft of one file that is to have the path itself is a folder, too.
 
 #include <cerrno>
 #include <stdexcept>
@@ -20,11 +20,7 @@ namespace {
 class DiskDraft final : public Draft {
  public:
   DiskDraft(const Disk& disk, std::string folder, const std::string& id)
-      : disk_(disk),
-        folder_(std::move(folder)),
-        draft_(beside(folder_, Beside::draft, id)),
-        old_(beside(folder_, Beside::old, id)),
-        id_size_(id.size()) {
+      : disk_(disk), folder_(std::move(folder)), draft_(beside(folder_, Beside::draft, id)) {
     make_folders(posix(), draft_);
   }
 
@@ -71,7 +67,7 @@ class DiskDraft final : public Draft {
         // There is to be one former folder only, or readers would not know which.
         remove_former();
         sync_folder(posix(), parent_of(folder_));
-        result = posix().rename(folder_, old_);
+        result = posix().rename(folder_, beside(folder_, Beside::old, new_id()));
       }
       // The first step must not be lost where the second is not.
       if (result == 0) sync_folder(posix(), parent_of(folder_));
@@ -89,20 +85,16 @@ class DiskDraft final : public Draft {
     }
   }
 
-  // Nobody looks at them while the folder is there. Their ids are as long as this draft's: what a person calls
-  // `<folder>.old-backup` stays.
+  // Nobody looks at them while the folder is there.
   void remove_former() {
     for (const BesideName& name : names_beside(posix(), folder_)) {
-      const bool is_ours = name.what == Beside::old && name.id.size() == id_size_;
-      if (is_ours) remove_tree(posix(), beside(folder_, Beside::old, name.id));
+      if (name.what == Beside::old) remove_tree(posix(), beside(folder_, Beside::old, name.id));
     }
   }
 
   Disk disk_;
   std::string folder_;
   std::string draft_;
-  std::string old_;
-  size_t id_size_;
 };
 
 }  // namespace

@@ -1,6 +1,9 @@
 #include "storage/paths.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <random>
 #include <stdexcept>
 
 #include "sherd/error.h"
@@ -10,6 +13,7 @@ namespace {
 
 constexpr std::string_view kDraftMark = ".tmp-";
 constexpr std::string_view kOldMark = ".old-";
+constexpr size_t kNewIdSize = 32;
 
 bool is_id(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) {
@@ -52,9 +56,22 @@ std::optional<BesideName> parse_beside(std::string_view name) {
     const size_t at = name.rfind(mark);
     if (at == std::string_view::npos || at == 0) continue;
     const std::string_view id = name.substr(at + mark.size());
-    if (is_id(id)) return BesideName{std::string(name.substr(0, at)), what, std::string(id)};
+    if (what == Beside::draft ? is_id(id) : is_new_id(id))
+      return BesideName{std::string(name.substr(0, at)), what, std::string(id)};
   }
   return std::nullopt;
+}
+
+std::string new_id() {
+  std::random_device device;
+  std::string id;
+  while (id.size() < kNewIdSize) id += fmt::format("{:08x}", device());
+  return id;
+}
+
+bool is_new_id(std::string_view id) {
+  return id.size() == kNewIdSize &&
+         std::ranges::all_of(id, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
 void check_draft(std::string_view folder, std::string_view id) {

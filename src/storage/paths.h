@@ -26,8 +26,14 @@ struct BesideName {
 };
 
 std::string beside(std::string_view folder, Beside what, std::string_view id);
-/// Nothing where the name is an ordinary one.
+/// Nothing where the name is an ordinary one. What a folder was before has an id of new_id(): what a person calls
+/// `<folder>.old-backup` is an ordinary name.
 std::optional<BesideName> parse_beside(std::string_view name);
+
+/// 32 random hexadecimal digits: an id that nobody else has, and that nobody writes by hand.
+std::string new_id();
+/// Whether an id has the form of those.
+bool is_new_id(std::string_view id);
 
 /// The folder has a name, and the id letters, digits, "_" and "-". Throws std::invalid_argument.
 void check_draft(std::string_view folder, std::string_view id);

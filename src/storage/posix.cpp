@@ -10,6 +10,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -47,11 +48,16 @@ ssize_t Posix::pread(int file, std::span<std::byte> into, int64_t offset) {
 }
 
 int Posix::start_reading(int file, int64_t offset, int64_t size) {
-  // The kernel would look at every page of the range: one byte tells for most whether they are there.
-  std::byte last{};
-  const iovec one{&last, 1};
-  if (::preadv2(file, &one, 1, offset + size - 1, RWF_NOWAIT) == 1) return 0;
-  return -::posix_fadvise(file, offset, size, POSIX_FADV_WILLNEED);
+  constexpr int64_t kStep = int64_t{1} << 20;  // the kernel brings no more of a range than it would read ahead
+  for (const int64_t end = offset + size; offset < end; offset += kStep) {
+    const int64_t part = std::min(kStep, end - offset);
+    // It would look at every page of the part: one byte tells for most whether they are there.
+    std::byte last{};
+    const iovec one{&last, 1};
+    if (::preadv2(file, &one, 1, offset + part - 1, RWF_NOWAIT) == 1) continue;
+    if (const int error = ::posix_fadvise(file, offset, part, POSIX_FADV_WILLNEED); error != 0) return -error;
+  }
+  return 0;
 }
 
 ssize_t Posix::pwrite(int file, std::span<const std::byte> bytes, int64_t offset) {

@@ -22,6 +22,10 @@ constexpr int64_t kLarge = int64_t{64} << 10;
 // What is read at once beyond a small run, where more such are to follow.
 constexpr int64_t kAhead = int64_t{64} << 10;
 constexpr size_t kWindows = 4;
+// What lies together beyond this size a system reads ahead itself, and is slower where it is told of all of it.
+constexpr int64_t kScattered = 2 * kBlock;
+// Runs that lie near each other are taken apart in memory, of which there is this much.
+constexpr int64_t kSpare = int64_t{8} << 20;
 
 }  // namespace
 
@@ -83,6 +87,16 @@ void BlockFile::check_block(size_t block, const format::Digest& found, const std
                                .help(take_as_is(options_)));
 }
 
+std::span<std::byte> BlockFile::Window::begin_at(int64_t offset, int64_t count) {
+  start = offset;
+  size = 0;
+  if (room < count) {
+    bytes = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(count));
+    room = count;
+  }
+  return {bytes.get(), static_cast<size_t>(count)};
+}
+
 const BlockFile::Window* BlockFile::find_window(int64_t start) const {
   for (const Window& window : windows_) {
     if (window.start == start) return &window;
@@ -98,10 +112,15 @@ const BlockFile::Window& BlockFile::block_window(size_t block, const std::string
     window = std::move(windows_.front());
     windows_.erase(windows_.begin());
   }
-  window.start = start;
+  fetch_block(block, window.begin_at(start, block_size(block)), reader);
   window.size = block_size(block);
-  window.bytes.resize(static_cast<size_t>(window.size));
-  fetch_block(block, window.bytes, reader);
+  // The rest of a small item that began in the block before, whose successor is what is read now.
+  if (!wanted_.empty() && window.holds(wanted_.back().run)) {
+    const FileRun& rest = wanted_.back().run;
+    std::memcpy(rest.into, window.at(rest.offset), static_cast<size_t>(rest.size));
+    bytes_wanted_ -= rest.size;
+    wanted_.pop_back();
+  }
   windows_.push_back(std::move(window));
   return windows_.back();
 }
@@ -120,7 +139,7 @@ void BlockFile::read_by_blocks(const FileRun& run, const std::string& reader, bo
       fetch_block(block, {run.into + done, static_cast<size_t>(count)}, reader);
     } else {
       const Window& window = block_window(block, reader);
-      std::memcpy(run.into + done, window.bytes.data() + (at - start), static_cast<size_t>(count));
+      std::memcpy(run.into + done, window.at(at), static_cast<size_t>(count));
     }
     done += count;
   }
@@ -153,36 +172,12 @@ void BlockFile::read(std::span<const FileRun> runs, const std::string& reader) {
     for (const FileRun& run : runs) read_by_blocks(run, reader, /*in_order=*/true);
     return;
   }
-  for (size_t i = 0; i < runs.size();) {
-    if (runs[i].size >= kLarge) {
-      for (int64_t done = 0; done < runs[i].size; done += kBlock) {
-        const auto count = static_cast<size_t>(std::min(kBlock, runs[i].size - done));
-        fetch(runs[i].offset + done, {runs[i].into + done, count}, reader);
-      }
-      ++i;
-      continue;
-    }
-    size_t next = i + 1;
-    int64_t end = runs[i].offset + runs[i].size;
-    while (next < runs.size() && runs[next].size < kLarge && runs[next].offset >= end &&
-           runs[next].offset - end <= kGap && runs[next].offset + runs[next].size - runs[i].offset <= kBlock) {
-      end = runs[next].offset + runs[next].size;
-      ++next;
-    }
-    if (next == i + 1) {
-      fetch(runs[i].offset, {runs[i].into, static_cast<size_t>(runs[i].size)}, reader);
-    } else {
-      std::vector<std::byte>& bytes = windows_.empty() ? windows_.emplace_back().bytes : windows_.front().bytes;
-      bytes.resize(static_cast<size_t>(end - runs[i].offset));
-      windows_.front().start = runs[i].offset;
-      windows_.front().size = end - runs[i].offset;
-      fetch(runs[i].offset, bytes, reader);
-      for (size_t j = i; j < next; ++j) {
-        std::memcpy(runs[j].into, bytes.data() + (runs[j].offset - runs[i].offset), static_cast<size_t>(runs[j].size));
-      }
-    }
-    i = next;
+  std::vector<Wanted> all;
+  for (const FileRun& run : runs) {
+    if (run.offset < 0 || run.offset + run.size > size_) throw_too_short(run.offset, run.size, reader);
+    if (run.size > 0) all.push_back({run, &reader, nullptr});
   }
+  read_as_they_are(std::move(all));
 }
 
 void BlockFile::read_ahead(const FileRun& run, const std::string& reader) {
@@ -196,14 +191,12 @@ void BlockFile::read_ahead(const FileRun& run, const std::string& reader) {
   }
   if (windows_.empty()) windows_.emplace_back();
   Window& window = windows_.front();
-  if (run.offset < window.start || run.offset + run.size > window.start + window.size) {
-    window.start = run.offset;
-    window.size = 0;
-    window.bytes.resize(static_cast<size_t>(std::min(kAhead, size_ - run.offset)));
-    fetch(run.offset, window.bytes, reader);
-    window.size = static_cast<int64_t>(window.bytes.size());
+  if (!window.holds(run)) {
+    const int64_t size = std::min(kAhead, size_ - run.offset);
+    fetch(run.offset, window.begin_at(run.offset, size), reader);
+    window.size = size;
   }
-  std::memcpy(run.into, window.bytes.data() + (run.offset - window.start), static_cast<size_t>(run.size));
+  std::memcpy(run.into, window.at(run.offset), static_cast<size_t>(run.size));
 }
 
 void BlockFile::peek(const FileRun& run, const std::string& reader) {
@@ -214,28 +207,151 @@ void BlockFile::peek(const FileRun& run, const std::string& reader) {
   }
 }
 
-void BlockFile::want(const FileRun& run, const std::string& reader) {
+void BlockFile::want(const FileRun& run, const std::string& reader, uint32_t* crc) {
   if (run.offset < 0 || run.offset + run.size > size_) throw_too_short(run.offset, run.size, reader);
   if (run.size == 0) return;
-  const int64_t start = run.offset / kBlock * kBlock;
-  const bool in_window = run.offset + run.size <= start + kBlock && find_window(start) != nullptr;
-  if (digests_ == nullptr) {
-    read({&run, 1}, reader);
+  if (digests_ != nullptr) {
+    const Window* const window = find_window(run.offset / kBlock * kBlock);
+    const int64_t there = window == nullptr ? 0 : std::min(run.size, window->start + window->size - run.offset);
+    if (there > 0) std::memcpy(run.into, window->at(run.offset), static_cast<size_t>(there));
+    if (there == run.size) return;
+    bytes_wanted_ += run.size - there;
+    wanted_.push_back({{run.offset + there, run.size - there, run.into + there}, &reader, crc});
     return;
   }
-  if (in_window) {
-    read_by_blocks(run, reader, /*in_order=*/false);
+  if (!windows_.empty() && windows_.front().holds(run)) {
+    std::memcpy(run.into, windows_.front().at(run.offset), static_cast<size_t>(run.size));
+    if (crc != nullptr) *crc = format::crc32({run.into, static_cast<size_t>(run.size)});
     return;
   }
   bytes_wanted_ += run.size;
-  wanted_.push_back({run, &reader});
+  wanted_.push_back({run, &reader, crc});
+}
+
+void BlockFile::expect_wanted() noexcept {
+  if (at_hand_ != nullptr || open_) return;  // others bring them, or they lie elsewhere
+  int64_t begin = 0;
+  int64_t end = 0;
+  const auto tell = [&] {
+    if (end - begin <= kScattered) expect(begin, end - begin);
+  };
+  for (const Wanted& each : wanted_) {
+    int64_t from = each.run.offset;
+    int64_t to = from + each.run.size;
+    if (digests_ != nullptr) {
+      from = from / kBlock * kBlock;
+      to = (to + kBlock - 1) / kBlock * kBlock;
+    }
+    if (from < begin || from > end + kGap) {
+      tell();
+      begin = from;
+      end = from;
+    }
+    end = std::max(end, to);
+  }
+  tell();
 }
 
 void BlockFile::read_wanted() {
-  const std::vector<Wanted> wanted = std::exchange(wanted_, {});
+  std::vector<Wanted> wanted = std::exchange(wanted_, {});
   bytes_wanted_ = 0;
+  if (digests_ != nullptr) {
+    read_compared(wanted);
+  } else {
+    read_as_they_are(std::move(wanted));
+  }
+}
+
+// What is large in parts that threads share: runs straight to where they belong, small ones that are near each other
+// through memory beside. Then the rest, some of which is beside those.
+void BlockFile::read_as_they_are(std::vector<Wanted> wanted) {
+  const auto in_order = [](const Wanted& a, const Wanted& b) { return a.run.offset < b.run.offset; };
+  if (!std::is_sorted(wanted.begin(), wanted.end(), in_order)) {
+    std::stable_sort(wanted.begin(), wanted.end(), in_order);
+  }
+  struct Part {
+    int64_t offset;
+    int64_t size;
+    Together of;
+    uint32_t crc = 0;
+  };
+  std::vector<Part> parts;
+  std::vector<Together> small;
+  for (size_t i = 0; i < wanted.size();) {
+    const FileRun& first = wanted[i].run;
+    int64_t end = first.offset + first.size;
+    size_t next = i + 1;
+    for (; first.size < kLarge && next < wanted.size(); ++next) {
+      const FileRun& run = wanted[next].run;
+      const bool near = run.offset >= end && run.offset - end <= kGap;
+      if (!near || run.size >= kLarge || run.offset + run.size - first.offset > kBlock) break;
+      end = run.offset + run.size;
+    }
+    const Together runs = std::span(wanted).subspan(i, next - i);
+    if (end - first.offset < kLarge) small.push_back(runs);
+    for (int64_t at = first.offset; end - first.offset >= kLarge && at < end; at += kBlock) {
+      parts.push_back({at, std::min(kBlock, end - at), runs});
+    }
+    i = next;
+  }
+  // Starting a thread takes as long as reading a part of a block.
+  std::atomic<size_t> next = 0;
+  in_threads(std::min<size_t>(static_cast<size_t>(options_.threads), parts.size() / 4), [&] {
+    Window beside;
+    for (size_t i = next++; i < parts.size(); i = next++) {
+      Part& part = parts[i];
+      const Wanted& first = part.of.front();
+      if (part.of.size() > 1) {
+        fetch(part.offset, beside.begin_at(part.offset, part.size), *first.reader);
+        hand_out(part.of, beside.bytes.get());
+        continue;
+      }
+      const std::span into(first.run.into + (part.offset - first.run.offset), static_cast<size_t>(part.size));
+      fetch(part.offset, into, *first.reader);
+      if (first.crc != nullptr) part.crc = format::crc32(into);
+    }
+  });
+  for (const Part& part : parts) {
+    uint32_t* const crc = part.of.front().crc;
+    if (part.of.size() > 1 || crc == nullptr) continue;
+    const bool is_first = part.offset == part.of.front().run.offset;
+    *crc = is_first ? part.crc : format::crc32_of_both(*crc, part.crc, part.size);
+  }
+  read_small(small);
+}
+
+// From `bytes`, which begin where the first of the runs does.
+void BlockFile::hand_out(Together runs, const std::byte* bytes) {
+  for (const auto& [run, reader, crc] : runs) {
+    std::memcpy(run.into, bytes + (run.offset - runs.front().run.offset), static_cast<size_t>(run.size));
+    if (crc != nullptr) *crc = format::crc32({run.into, static_cast<size_t>(run.size)});
+  }
+}
+
+// All at once, which the storage does as it can best.
+void BlockFile::read_small(std::span<const Together> all) {
+  std::vector<ReadRequest> requests;
+  const auto room = std::make_unique_for_overwrite<std::byte[]>(all.empty() ? 0 : static_cast<size_t>(kSpare));
+  for (size_t done = 0; done < all.size();) {
+    size_t next = done;
+    int64_t used = 0;
+    for (requests.clear(); next < all.size() && used <= kSpare - kLarge; ++next) {
+      const FileRun& first = all[next].front().run;
+      const FileRun& last = all[next].back().run;
+      const int64_t size = last.offset + last.size - first.offset;
+      requests.push_back({first.offset, {room.get() + used, static_cast<size_t>(size)}});
+      used += size;
+    }
+    file_->read(requests);
+    bytes_read_ += used;
+    for (size_t i = done; i < next; ++i) hand_out(all[i], requests[i - done].into.data());
+    done = next;
+  }
+}
+
+void BlockFile::read_compared(std::span<const Wanted> wanted) {
   std::vector<Piece> pieces;
-  for (const auto& [run, reader] : wanted) {
+  for (const auto& [run, reader, crc] : wanted) {
     for (int64_t done = 0; done < run.size;) {
       const int64_t at = run.offset + done;
       const int64_t begin = at % kBlock;

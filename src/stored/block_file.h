@@ -52,9 +52,12 @@ class BlockFile {
   void peek(const FileRun& run, const std::string& reader);
 
   /// The same as read(), but at the latest in read_wanted(), where runs that share a block share its reading. Memory
-  /// and reader stay until then.
-  void want(const FileRun& run, const std::string& reader);
+  /// and reader stay until then, and so does `crc`, which is then that of the run's bytes; of files without digests
+  /// alone.
+  void want(const FileRun& run, const std::string& reader, uint32_t* crc = nullptr);
   int64_t bytes_wanted() const { return bytes_wanted_; }
+  /// What is wanted and lies scattered is going to be read soon: the storage may bring all of it at once.
+  void expect_wanted() noexcept;
   /// Reads what is wanted, in options().threads threads.
   void read_wanted();
 
@@ -71,10 +74,22 @@ class BlockFile {
   int64_t bytes_read() const { return bytes_read_; }
 
  private:
+  // Bytes of the file. Their memory is not filled with zeros first, which would take as long as reading them.
   struct Window {
     int64_t start = 0;
     int64_t size = 0;
-    std::vector<std::byte> bytes;
+    int64_t room = 0;
+    std::unique_ptr<std::byte[]> bytes = {};
+
+    /// Room for bytes from there on; `size` says how many of them are there.
+    std::span<std::byte> begin_at(int64_t offset, int64_t count);
+    bool holds(const FileRun& run) const { return run.offset >= start && run.offset + run.size <= start + size; }
+    const std::byte* at(int64_t offset) const { return bytes.get() + (offset - start); }
+  };
+  struct Wanted {
+    FileRun run;
+    const std::string* reader;
+    uint32_t* crc;
   };
   void fetch(int64_t offset, std::span<std::byte> into, const std::string& reader);
   void fetch_block(size_t block, std::span<std::byte> into, const std::string& reader);
@@ -98,6 +113,12 @@ class BlockFile {
   };
   void read_pieces(std::span<const Piece> pieces, std::vector<std::byte>& spare);
   bool read_scattered(std::span<const Piece> pieces, std::vector<std::byte>& spare);
+  void read_compared(std::span<const Wanted> wanted);
+  void read_as_they_are(std::vector<Wanted> wanted);
+  // Runs that are read as one, ascending.
+  using Together = std::span<const Wanted>;
+  static void hand_out(Together runs, const std::byte* bytes);
+  void read_small(std::span<const Together> all);
 
   std::string path_;
   std::shared_ptr<const StoredFile> file_;
@@ -107,10 +128,6 @@ class BlockFile {
   int64_t size_;
   std::atomic<int64_t> bytes_read_ = 0;
   int64_t bytes_wanted_ = 0;
-  struct Wanted {
-    FileRun run;
-    const std::string* reader;
-  };
   std::vector<Wanted> wanted_;
   std::mutex opening_;
   BlocksAtHand* at_hand_ = nullptr;

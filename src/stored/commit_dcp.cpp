@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
 
 #include "stored/file_stream.h"
 
@@ -26,13 +25,6 @@ void commit_dcp(const Storage& storage, Draft& draft, const format::Metadata& me
   writer->write(0, std::as_bytes(std::span(bytes)));
   writer->finish();
   draft.commit(kMetadataName);
-}
-
-std::string new_checkpoint_id() {
-  std::random_device device;
-  std::string id;
-  for (int i = 0; i < 4; ++i) id += fmt::format("{:08x}", device());
-  return id;
 }
 
 }  // namespace sherd::stored

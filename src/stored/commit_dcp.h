@@ -16,7 +16,4 @@ std::string distcp_name(const Storage& storage, const std::string& id, int64_t r
 /// Writes .metadata and the manifest, which has all other files already, and commits the draft.
 void commit_dcp(const Storage& storage, Draft& draft, const format::Metadata& metadata, format::Manifest manifest);
 
-/// 32 random hexadecimal digits.
-std::string new_checkpoint_id();
-
 }  // namespace sherd::stored

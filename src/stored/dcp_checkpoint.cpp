@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <set>
 #include <stdexcept>
 
@@ -49,22 +48,25 @@ std::map<int64_t, std::string> rank_metadata(const Storage& storage, const std::
   return names;
 }
 
+// What `rank` saved, the first bytes of it. Nothing is known of it yet: where it is not there, or is not read after
+// all, a few milliseconds of a disk are lost.
+void expect_own_file(const Storage& storage, const std::string& path, int64_t rank) {
+  constexpr int64_t kMost = int64_t{16} << 20;
+  if (!storage.replaces_whole_folders()) return;  // an object store, which has no place to bring it to
+  const std::string name = storage.join(path, fmt::format("__{}_0.distcp", rank));
+  try {
+    if (!storage.exists(name)) return;
+    const auto file = storage.open(name);
+    if (file->size() > 0 && file->size() <= kMost) file->expect(0, file->size());
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): who reads it is told
+  }
+}
+
 // Whether an id is that of another save, not this one with a damaged character or two.
 bool is_another_id(const std::string& id, const std::string& own) {
   size_t different = id.size() > own.size() ? id.size() - own.size() : own.size() - id.size();
   for (size_t i = 0; i < std::min(id.size(), own.size()); ++i) different += id[i] != own[i] ? 1 : 0;
   return different > 4;
-}
-
-// The CRC of a tensor's elements that are alone in their archive stands behind them.
-std::optional<uint32_t> crc_behind(BlockFile& file, int64_t offset, const std::string& reader) {
-  struct {
-    char signature[4];
-    uint32_t crc;
-  } descriptor;
-  file.read_ahead({offset, sizeof(descriptor), reinterpret_cast<std::byte*>(&descriptor)}, reader);
-  if (std::memcmp(descriptor.signature, "PK\7\10", 4) != 0) return std::nullopt;
-  return descriptor.crc;
 }
 
 }  // namespace
@@ -126,6 +128,7 @@ void DcpCheckpoint::read_metadata() {
     return;
   }
   const std::string bytes = read_checked(kMetadata);
+  if (options_.loads) expect_own_file(*storage_, path_, options_.rank);  // behind what is waited for, not before it
   if (!manifest_ && !storage_->replaces_whole_folders()) {
     const std::string id = format::decode_metadata(std::as_bytes(std::span(bytes)), file).save_id;
     if (!id.empty()) take_manifest(format::manifest_name(id));
@@ -265,9 +268,10 @@ std::optional<ExpectedElements> DcpCheckpoint::usual(const format::TensorEntry& 
 }
 
 std::optional<ExpectedElements> DcpCheckpoint::expected(const format::TensorEntry& entry, size_t chunk) {
-  const format::Place& place = entry.places[chunk];
-  if (place.length < kSmallItem || blocks(place.file) == nullptr) return std::nullopt;
-  return usual(entry, chunk);
+  if (entry.places[chunk].length < kSmallItem) return std::nullopt;
+  auto found = usual(entry, chunk);
+  if (found) found->elements.crc_behind = !found->elements.file->has_digests();
+  return found;
 }
 
 bool DcpCheckpoint::has_head(const ExpectedElements& expected, const format::Place& place, const std::string& reader) {
@@ -292,7 +296,7 @@ StoredElements DcpCheckpoint::locate(const format::TensorEntry& entry, size_t ch
     StoredElements& elements = found->elements;
     const int64_t bytes = numel(elements.sizes) * size_of(elements.dtype);
     if (!stored.has_digests() && options_.verify && bytes > 0) {
-      elements.crc = crc_behind(stored, elements.offset + bytes, reader);
+      elements.crc = crc_behind(elements, reader);
     }
     return std::move(elements);
   }

@@ -24,6 +24,7 @@ class DcpCheckpoint final : public StoredCheckpoint {
   StoredElements locate(const format::TensorEntry& entry, size_t chunk, const std::string& reader) override;
   std::optional<ExpectedElements> expected(const format::TensorEntry& entry, size_t chunk) override;
   std::string object(const format::Place& place, const std::string& reader) override;
+  void expect(int32_t number, int64_t offset, int64_t size) override { file(number).expect(offset, size); }
   int64_t bytes_read() const override;
 
   bool has_digests() const override { return manifest_.has_value(); }

@@ -5,7 +5,8 @@ namespace sherd::stored {
 int64_t length_of(const Piece& piece) {
   if (const auto* text = std::get_if<std::string>(&piece)) return static_cast<int64_t>(text->size());
   if (const auto* elements = std::get_if<Elements>(&piece)) return numel(elements->box) * elements->element_bytes;
-  return std::get<LateText>(piece).length;
+  if (const auto* late = std::get_if<LateText>(&piece)) return late->length;
+  return std::get<DigestText>(piece).length;
 }
 
 void FilePlan::add(Piece piece) {

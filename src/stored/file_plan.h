@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "format/dcp.h"
+#include "format/manifest.h"
 #include "sherd/box.h"
 
 namespace sherd::stored {
@@ -28,12 +29,19 @@ struct LateText {
   std::function<std::string(std::span<const uint32_t> crcs)> make;
 };
 
-using Piece = std::variant<std::string, Elements, LateText>;
+/// Text that has the digests of all blocks of the file in it, made with kDigestZero (format/own_digests.h) in its
+/// place; and, where LateTexts stand in the file, the CRCs of all its Elements.
+struct DigestText {
+  int64_t length = 0;
+  std::function<std::string(std::span<const uint32_t> crcs, std::span<const format::Digest> blocks)> make;
+};
+
+using Piece = std::variant<std::string, Elements, LateText, DigestText>;
 int64_t length_of(const Piece& piece);
 
 struct FilePlan {
-  std::string name;  // in the draft
-  std::vector<Piece> pieces;
+  std::string name;           // in the draft
+  std::vector<Piece> pieces;  // at most one of them a DigestText
   int64_t size = 0;
 
   void add(Piece piece);

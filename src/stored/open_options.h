@@ -14,6 +14,9 @@ struct OpenOptions {
   int64_t rank = 0;
   /// Then also those of the other ranks, as "name (rank 3)".
   bool every_rank = false;
+  /// Whoever opens it is going to load from it, as this rank: most likely what the rank of its number saved. Where that
+  /// is little, a disk begins to bring it while the metadata are read.
+  bool loads = false;
   /// How many threads read what is wanted at once.
   int threads = 1;
   std::string operation = "load";

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "format/object_json.h"
+#include "format/own_digests.h"
 #include "format/safetensors.h"
 #include "format/safetensors_texts.h"
 #include "sherd/error.h"
@@ -54,7 +55,12 @@ FilePlan plan_file(std::string name, std::span<const ChosenTensor* const> tensor
   }
   FilePlan plan;
   plan.name = std::move(name);
-  plan.add(format::lay_out_safetensors(file));
+  format::DigestedHeader header = format::lay_out_with_digests(file);
+  plan.add(std::move(header.before));
+  plan.add(DigestText{header.digests, [](std::span<const uint32_t>, std::span<const format::Digest> blocks) {
+                        return format::digests_text(blocks);
+                      }});
+  plan.add(std::move(header.after));
   for (const format::SafeTensor& tensor : file.tensors) plan.add(by_name.at(tensor.name)->whole());
   return plan;
 }

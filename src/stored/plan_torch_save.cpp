@@ -109,7 +109,7 @@ class Planner {
   }
 
   FilePlan plan() {
-    const auto layout = std::make_shared<format::ArchiveLayout>(root_.value(), sizes_);
+    const auto layout = std::make_shared<format::ArchiveLayout>(root_.value(), sizes_, /*digests=*/true);
     FilePlan plan;
     plan.name = Draft::kItself;
     std::vector<uint32_t> known;  // CRCs of the objects' storages, which are the first ones
@@ -131,6 +131,12 @@ class Planner {
       }
       plan.add(std::move(data_[place]));
     }
+    plan.add(DigestText{layout->digests_length(),
+                        [layout, known](std::span<const uint32_t> crcs, std::span<const format::Digest> blocks) {
+                          std::vector<uint32_t> all = known;
+                          all.insert(all.end(), crcs.begin(), crcs.end());
+                          return layout->digests_text(all, blocks);
+                        }});
     return plan;
   }
 

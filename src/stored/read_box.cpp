@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 
 #include "sherd/error.h"
@@ -16,32 +17,18 @@ constexpr int64_t kStaging = int64_t{16} << 20;
 constexpr int64_t kShortRun = 256;
 constexpr size_t kRunsAtOnce = size_t{1} << 14;
 
-// Compares the sum of a chunk that goes by from its first byte to its last.
-class Crc {
- public:
-  explicit Crc(const StoredElements& chunk, bool wanted) : chunk_(chunk), wanted_(wanted) {}
-  void add(std::span<const std::byte> bytes) {
-    if (wanted_) sum_ = format::crc32(bytes, sum_);
-  }
-  bool wanted() const { return wanted_; }
-  void check(const std::string& reader) const {
-    if (!wanted_ || sum_ == *chunk_.crc) return;
-    const int64_t bytes = numel(chunk_.sizes) * size_of(chunk_.dtype);
-    throw std::runtime_error(
-        ErrorText(chunk_.file->options().operation, "a file is damaged: its bytes are not those that were saved")
-            .fact("file", chunk_.file->path())
-            .fact("bytes", fmt::format("{} to {}", chunk_.offset, chunk_.offset + bytes))
-            .fact("CRC saved", fmt::format("{:08x}", *chunk_.crc))
-            .fact("CRC found", fmt::format("{:08x}", sum_))
-            .fact("reading", reader)
-            .help(take_as_is(chunk_.file->options())));
-  }
-
- private:
-  const StoredElements& chunk_;
-  bool wanted_;
-  uint32_t sum_ = 0;
-};
+void compare_crc(const StoredElements& chunk, uint32_t saved, uint32_t found, const std::string& reader) {
+  if (found == saved) return;
+  const int64_t bytes = numel(chunk.sizes) * size_of(chunk.dtype);
+  throw std::runtime_error(
+      ErrorText(chunk.file->options().operation, "a file is damaged: its bytes are not those that were saved")
+          .fact("file", chunk.file->path())
+          .fact("bytes", fmt::format("{} to {}", chunk.offset, chunk.offset + bytes))
+          .fact("CRC saved", fmt::format("{:08x}", saved))
+          .fact("CRC found", fmt::format("{:08x}", found))
+          .fact("reading", reader)
+          .help(take_as_is(chunk.file->options())));
+}
 
 class BoxReader {
  public:
@@ -49,17 +36,17 @@ class BoxReader {
       : chunk_(chunk),
         size_(size_of(chunk.dtype)),
         reader_(reader),
-        crc_(chunk, chunk.file->options().verify && chunk.crc && !chunk.file->has_digests() &&
-                        part.size == chunk.sizes && is_row_major(chunk.sizes, chunk.strides)) {
+        summed_((chunk.crc || chunk.crc_behind) && chunk.file->options().verify && !chunk.file->has_digests() &&
+                part.size == chunk.sizes && is_row_major(chunk.sizes, chunk.strides)) {
     first_ = chunk.offset;
     for (size_t d = 0; d < part.offset.size(); ++d) first_ += part.offset[d] * chunk.strides[d] * size_;
   }
 
   void read(const Dims& sizes, std::byte* into, const Dims& strides) {
     if (numel(sizes) == 0) return;
-    if (crc_.wanted() && is_row_major(sizes, strides)) {
+    if (summed_ && is_row_major(sizes, strides)) {
       read_summed(numel(sizes) * size_, into);
-      crc_.check(reader_);
+      check();
     } else if (is_by_runs(sizes, strides)) {
       read_runs(sizes, strides, into);
     } else {
@@ -71,8 +58,15 @@ class BoxReader {
     }
   }
 
-  void want(const Dims& sizes, std::byte* into, const Dims& strides) {
-    if (numel(sizes) > 0 && chunk_.file->has_digests() && is_by_runs(sizes, strides)) {
+  void want(const Dims& sizes, std::byte* into, const Dims& strides, LaterCrc& crc) {
+    const int64_t bytes = numel(sizes) * size_;
+    if (bytes > 0 && summed_ && is_row_major(sizes, strides)) {
+      crc.counted = true;
+      chunk_.file->want({first_, bytes, into}, reader_, &crc.sum);
+      if (!chunk_.crc) {
+        chunk_.file->want({first_ + bytes, sizeof(BehindElements), reinterpret_cast<std::byte*>(&crc.behind)}, reader_);
+      }
+    } else if (bytes > 0 && is_by_runs(sizes, strides)) {
       for_each_run(sizes, strides, into, [&](const FileRun& run) { chunk_.file->want(run, reader_); });
     } else {
       read(sizes, into, strides);
@@ -82,7 +76,7 @@ class BoxReader {
   void read_parts(const Dims& sizes, const std::function<void(const ReadPart&)>& take) {
     if (numel(sizes) == 0) return;
     read_staged(Dims(sizes.size(), 0), sizes, take);
-    crc_.check(reader_);
+    check();
   }
 
  private:
@@ -91,7 +85,13 @@ class BoxReader {
     int64_t bytes;  // of a run
   };
   bool is_by_runs(const Dims& sizes, const Dims& strides) const {
-    return !crc_.wanted() && is_ascending(sizes) && run_of(sizes, strides).bytes >= kShortRun;
+    return !summed_ && is_ascending(sizes) && run_of(sizes, strides).bytes >= kShortRun;
+  }
+
+  void check() const {
+    if (!summed_) return;
+    const auto saved = chunk_.crc ? chunk_.crc : crc_behind(chunk_, reader_);
+    if (saved) compare_crc(chunk_, *saved, sum_, reader_);
   }
 
   // The longest run of elements that lie together on both sides.
@@ -120,7 +120,7 @@ class BoxReader {
     for (int64_t done = 0; done < bytes; done += format::kBlock) {
       const FileRun run{first_ + done, std::min(format::kBlock, bytes - done), into + done};
       chunk_.file->read({&run, 1}, reader_);
-      crc_.add({run.into, static_cast<size_t>(run.size)});
+      sum_ = format::crc32({run.into, static_cast<size_t>(run.size)}, sum_);
     }
   }
 
@@ -187,14 +187,15 @@ class BoxReader {
     staging_.resize(static_cast<size_t>(stretch * size_));
     const FileRun run{first, stretch * size_, staging_.data()};
     chunk_.file->read({&run, 1}, reader_);
-    crc_.add(staging_);
+    if (summed_) sum_ = format::crc32(staging_, sum_);
     take({staging_.data(), at, sizes, chunk_.strides});
   }
 
   const StoredElements& chunk_;
   int64_t size_;
   const std::string& reader_;
-  Crc crc_;
+  bool summed_;  // the CRC of all elements, from the first to the last
+  uint32_t sum_ = 0;
   int64_t first_ = 0;  // in bytes, of the part's first element
   std::vector<std::byte> staging_;
 };
@@ -207,8 +208,24 @@ void read_box(const StoredElements& chunk, const Box& part, std::byte* into, con
 }
 
 void want_box(const StoredElements& chunk, const Box& part, std::byte* into, const Dims& strides,
-              const std::string& reader) {
-  BoxReader(chunk, part, reader).want(part.size, into, strides);
+              const std::string& reader, LaterCrc& crc) {
+  BoxReader(chunk, part, reader).want(part.size, into, strides, crc);
+}
+
+std::optional<uint32_t> BehindElements::found() const {
+  return std::memcmp(signature.data(), "PK\7\10", signature.size()) == 0 ? std::optional(crc) : std::nullopt;
+}
+
+void LaterCrc::check(const StoredElements& chunk, const std::string& reader) const {
+  const auto saved = chunk.crc ? chunk.crc : behind.found();
+  if (counted && saved) compare_crc(chunk, *saved, sum, reader);
+}
+
+std::optional<uint32_t> crc_behind(const StoredElements& chunk, const std::string& reader) {
+  BehindElements behind;
+  const int64_t end = chunk.offset + numel(chunk.sizes) * size_of(chunk.dtype);
+  chunk.file->read_ahead({end, sizeof(behind), reinterpret_cast<std::byte*>(&behind)}, reader);
+  return behind.found();
 }
 
 void read_box(const StoredElements& chunk, const Box& part, const std::function<void(const ReadPart&)>& take,

@@ -1,6 +1,7 @@
 #pragma once
 // A part of a chunk of a file, brought into memory.
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@ struct StoredElements {
   Dims sizes;
   Dims strides;                             // in elements
   std::optional<uint32_t> crc = {};         // of all of them as they lie in the file, where that is known
+  bool crc_behind = false;                  // or it stands behind them, where the archive has one there
   std::shared_ptr<BlockFile> decoded = {};  // the file, where it is an item that was decompressed into memory
 };
 
@@ -28,9 +30,27 @@ struct StoredElements {
 /// file has no digests and all of the chunk is read, its CRC is compared.
 void read_box(const StoredElements& chunk, const Box& part, std::byte* into, const Dims& strides,
               const std::string& reader);
-/// The same, done at the latest in chunk.file->read_wanted(). The memory and the reader stay until then.
+
+/// What stands behind the elements of a tensor that are alone in their archive.
+struct BehindElements {
+  std::array<char, 4> signature = {};
+  uint32_t crc = 0;
+  std::optional<uint32_t> found() const;
+};
+/// The CRC of elements that are read later, and what it is compared with.
+struct LaterCrc {
+  bool counted = false;
+  uint32_t sum = 0;
+  BehindElements behind = {};
+  /// Throws std::runtime_error where they differ, once everything was read.
+  void check(const StoredElements& chunk, const std::string& reader) const;
+};
+/// The same, done at the latest in chunk.file->read_wanted(). The memory, the reader and `crc` stay until then; what
+/// was read then has its CRC compared by crc.check().
 void want_box(const StoredElements& chunk, const Box& part, std::byte* into, const Dims& strides,
-              const std::string& reader);
+              const std::string& reader, LaterCrc& crc);
+/// The CRC behind the elements, where there is one; it is read at once.
+std::optional<uint32_t> crc_behind(const StoredElements& chunk, const std::string& reader);
 
 /// Elements as they were read: `sizes` of them, from `at` on in the part that was asked for.
 struct ReadPart {

@@ -64,6 +64,19 @@ std::optional<std::vector<std::string>> bases_of(const Storage& storage, const s
   return bases;
 }
 
+std::vector<int64_t> steps_on(const Storage& storage, const std::string& folder, int64_t step) {
+  const auto path_of = [&](int64_t of) { return storage.join(folder, step_name(of)); };
+  const std::string used = storage.full_path(path_of(step));
+  std::vector<int64_t> users = steps_in(storage, folder);
+  std::erase_if(users, [&](int64_t user) {
+    const auto bases = bases_of(storage, path_of(user));
+    return !bases ||
+           std::ranges::none_of(*bases, [&](const std::string& base) { return storage.full_path(base) == used; });
+  });
+  std::ranges::reverse(users);
+  return users;
+}
+
 namespace {
 
 std::vector<int64_t> newest_first(std::vector<int64_t> steps, const std::vector<int64_t>& saved) {

@@ -24,6 +24,9 @@ bool has_manifest(const Storage& storage, const std::string& path);
 /// std::runtime_error where it cannot be read.
 std::optional<std::vector<std::string>> bases_of(const Storage& storage, const std::string& path);
 
+/// The steps of a folder that use blocks of this one, descending. Throws as bases_of.
+std::vector<int64_t> steps_on(const Storage& storage, const std::string& folder, int64_t step);
+
 struct Retention {
   int64_t keep_last = 0;   // the newest so many
   int64_t keep_every = 0;  // and those whose step is a multiple of this; 0: no others
@@ -34,8 +37,9 @@ struct Retention {
   /// the newest: before, somebody may repair them.
   std::set<int64_t> damaged = {};
 };
-/// The steps of a folder that go: neither kept, nor used by one that is. Throws as bases_of: where it is not known what
-/// is used, nothing may go.
+/// The steps of a folder that go: neither kept, nor used by one that is; ascending. The last one goes first: what is
+/// left when the removal is stopped in between stands on nothing that is gone. Throws as bases_of: where it is not
+/// known what is used, nothing may go.
 std::vector<int64_t> steps_to_remove(const Storage& storage, const std::string& folder, const Retention& retention);
 
 /// The folder that ranks write together before it becomes the one file that was asked for.

@@ -11,6 +11,7 @@
 #include "sherd/convert.h"
 #include "sherd/error.h"
 #include "storage/in_threads.h"
+#include "storage/paths.h"
 #include "stored/as_damage.h"
 #include "stored/base_blocks.h"
 #include "stored/chosen.h"
@@ -94,7 +95,7 @@ class Rewriter {
     check_parts();
     result_.tensors = static_cast<int64_t>(chosen_.tensors.size());
     result_.objects = static_cast<int64_t>(chosen_.objects.size());
-    const std::string id = stored::new_checkpoint_id();
+    const std::string id = new_id();
     write(id);
     return std::move(result_);
   }
@@ -266,7 +267,7 @@ class Rewriter {
       plans.push_back(stored::plan_torch_save(chosen_, options_.operation));
     }
     check_crcs(plans);
-    for (const std::string& stale : to_storage_->drafts(to_)) to_storage_->draft(to_, stale)->discard();
+    stored::discard_stale_drafts(*to_storage_, to_);
     const auto draft = to_storage_->draft(to_, id);
     try {
       const bool is_dcp = result_.format == CheckpointFormat::dcp;

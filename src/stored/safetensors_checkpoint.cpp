@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "format/object_json.h"
+#include "format/own_digests.h"
 #include "sherd/error.h"
 #include "stored/copy_elements.h"
 #include "stored/open_block_file.h"
@@ -90,6 +91,7 @@ SafetensorsCheckpoint::SafetensorsCheckpoint(std::shared_ptr<Storage> storage, c
   }
   std::vector<format::NamedSafetensors> files;
   for (const std::string& name : names) files.push_back({name, read_header(name)});
+  std::ranges::sort(own_.files, {}, &format::ManifestFile::name);
   if (index_) keep_indexed(files, *index_, folder_);
   metadata_ = format::metadata_of(files, folder_.empty() ? "." : folder_);
   for (const format::MetadataEntry& entry : metadata_.entries) names_.insert(entry.name);
@@ -178,13 +180,20 @@ std::string SafetensorsCheckpoint::path_of(const std::string& name) const {
 }
 
 std::unique_ptr<BlockFile> SafetensorsCheckpoint::open_file(const std::string& name) const {
-  return open_block_file(storage_, path_of(name), manifest_ ? manifest_->find(name) : nullptr, options_);
+  const format::Manifest* known = digests();
+  return open_block_file(storage_, path_of(name), known != nullptr ? known->find(name) : nullptr, options_);
 }
 
 format::SafetensorsFile SafetensorsCheckpoint::read_header(const std::string& name) {
   const std::unique_ptr<BlockFile> file = open_file(name);
   const std::string reader = "the header";
   format::SafetensorsFile header = format::read_safetensors(FileSource(*file, 0, file->size(), reader), file->path());
+  if (!manifest_ && options_.verify) {
+    if (auto digests = format::digests_in(FileSource(*file, 0, file->size(), reader), header, file->path())) {
+      digests->name = name;
+      own_.files.push_back(std::move(*digests));
+    }
+  }
   header_bytes_ += file->bytes_read();
   return header;
 }
@@ -200,7 +209,7 @@ void SafetensorsCheckpoint::take_texts(const format::NamedSafetensors& file, int
     } else if (key == format::kObjectsKey) {
       for (format::NamedObject& object : format::decode_objects(text, source)) add_object(std::move(object), number);
     } else if (!is_own_text(key)) {
-      const auto same = [&](const auto& other) { return other.first == key; };
+      const auto same = [&key = key](const auto& other) { return other.first == key; };
       if (std::none_of(texts_.begin(), texts_.end(), same)) texts_.emplace_back(key, text);
     }
   }

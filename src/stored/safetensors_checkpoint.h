@@ -28,9 +28,12 @@ class SafetensorsCheckpoint final : public StoredCheckpoint {
   void check_file(const format::Place& place, const std::string& reader) override;
   StoredElements locate(const format::TensorEntry& entry, size_t chunk, const std::string& reader) override;
   std::string object(const format::Place& place, const std::string& reader) override;
+  void expect(int32_t number, int64_t offset, int64_t size) override { file(number).expect(offset, size); }
   int64_t bytes_read() const override;
-  bool has_digests() const override { return manifest_.has_value(); }
-  const format::Manifest* digests() const override { return manifest_ ? &*manifest_ : nullptr; }
+  bool has_digests() const override { return manifest_ || own_.files.size() == metadata_.files.size(); }
+  const format::Manifest* digests() const override {
+    return manifest_ ? &*manifest_ : own_.files.empty() ? nullptr : &own_;
+  }
 
   /// "__metadata__" of the files, what PyTorch and sherd keep there for themselves left out: texts for people.
   const std::vector<std::pair<std::string, std::string>>& texts() const { return texts_; }
@@ -56,6 +59,7 @@ class SafetensorsCheckpoint final : public StoredCheckpoint {
   std::string folder_;  // empty where the file's own path has none
   OpenOptions options_;
   std::optional<format::Manifest> manifest_;
+  format::Manifest own_;  // of files that carry digests themselves, where there is no manifest
   std::optional<format::SafetensorsIndexFile> index_;
   std::vector<std::unique_ptr<BlockFile>> files_;  // by number, opened when they are needed
   std::unordered_set<std::string> names_;          // of all entries

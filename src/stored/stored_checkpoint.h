@@ -43,7 +43,7 @@ class StoredCheckpoint {
   /// Where the elements of a chunk are; good as long as this. It may have to read for that.
   virtual StoredElements locate(const format::TensorEntry& entry, size_t chunk, const std::string& reader) = 0;
   /// The same without reading anything, as the metadata and the format let one expect it. Nothing where they do not, or
-  /// where items are so small that reading them costs nothing, or without digests.
+  /// where items are so small that reading them costs nothing.
   virtual std::optional<ExpectedElements> expected(const format::TensorEntry& /*entry*/, size_t /*chunk*/) {
     return std::nullopt;
   }
@@ -64,6 +64,8 @@ class StoredCheckpoint {
   virtual bool has_digests() const { return false; }
   /// What the bytes of files are compared with; null where nothing is there for that.
   virtual const format::Manifest* digests() const { return nullptr; }
+  /// Bytes of file `number`, one of which check_file has seen an item, are going to be read soon (StoredFile::expect).
+  virtual void expect(int32_t /*number*/, int64_t /*offset*/, int64_t /*size*/) {}
   /// File `number` of the metadata where its blocks have digests, else null.
   virtual BlockFile* blocks(int32_t /*number*/) { return nullptr; }
 

@@ -6,12 +6,12 @@
 
 #include "format/manifest.h"
 #include "sherd/error.h"
+#include "storage/paths.h"
 
 namespace sherd::stored {
 namespace {
 
 constexpr size_t kNamed = 3;
-constexpr size_t kIdSize = 32;
 
 std::string list_of(const std::vector<std::string>& names) {
   std::string text;
@@ -29,9 +29,10 @@ bool is_of_checkpoint(std::string_view name) {
   return std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
 }
 
-bool is_checkpoint_id(std::string_view id) {
-  return id.size() == kIdSize &&
-         std::ranges::all_of(id, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+void discard_stale_drafts(Storage& storage, const std::string& path) {
+  for (const std::string& id : storage.drafts(path)) {
+    if (is_new_id(id)) storage.draft(path, id)->discard();
+  }
 }
 
 void check_target(const std::string& operation, const Storage& storage, const std::string& path, TargetKind kind) {

@@ -11,8 +11,9 @@ namespace sherd::stored {
 /// Whether a file of this name belongs to a checkpoint of any format that is a folder, as sherd or PyTorch names them.
 bool is_of_checkpoint(std::string_view name);
 
-/// Whether an id is one that new_checkpoint_id() gave: names beside a checkpoint that end otherwise are somebody's own.
-bool is_checkpoint_id(std::string_view id);
+/// Removes the drafts of a path that saves and removals did not bring to their end. Those of other ids than new_id()
+/// gives are somebody's own.
+void discard_stale_drafts(Storage& storage, const std::string& path);
 
 enum class TargetKind { folder, file };
 

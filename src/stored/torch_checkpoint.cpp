@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "format/flatten.h"
+#include "format/own_digests.h"
 #include "sherd/error.h"
 #include "stored/copy_elements.h"
 
@@ -20,10 +21,12 @@ constexpr const char* kReader = "the pickle";
 TorchCheckpoint::TorchCheckpoint(const Storage& storage, const std::string& path, OpenOptions options)
     : options_(std::move(options)), file_(std::make_unique<BlockFile>(path, storage.open(path), nullptr, options_)) {
   const std::string reader = kReader;
-  saved_ = format::read_saved(FileSource(*file_, 0, file_->size(), reader), path);
+  format::Archive archive = format::read_archive(FileSource(*file_, 0, file_->size(), reader), path);
+  metadata_.files = {path.substr(path.rfind('/') + 1)};  // npos + 1 is 0
+  take_digests(storage, archive);
+  saved_ = format::read_saved(FileSource(*file_, 0, file_->size(), reader), std::move(archive), path);
   by_offset_ = saved_.archive.records;
   std::ranges::sort(by_offset_, {}, &format::Record::offset);
-  metadata_.files = {path.substr(path.rfind('/') + 1)};  // npos + 1 is 0
   metadata_.paths.emplace();
   const bool script = saved_.archive.find("constants.pkl") != nullptr;
   std::unordered_map<std::string_view, const format::Record*> storages;
@@ -43,6 +46,19 @@ TorchCheckpoint::TorchCheckpoint(const Storage& storage, const std::string& path
     metadata_.entries.push_back({std::move(leaf.name), format::BytesEntry{place}});
     objects_.push_back(std::move(leaf.value));
   }
+}
+
+// From here on everything that is read is compared with them.
+void TorchCheckpoint::take_digests(const Storage& storage, const format::Archive& archive) {
+  if (!options_.verify) return;
+  const std::string reader = "the directory";
+  auto digests = format::digests_in(FileSource(*file_, 0, file_->size(), reader), archive, file_->path());
+  if (!digests) return;
+  digests->name = metadata_.files.front();
+  manifest_.emplace().files.push_back(std::move(*digests));
+  directory_bytes_ = file_->bytes_read();
+  const std::string path = file_->path();
+  file_ = std::make_unique<BlockFile>(path, storage.open(path), &manifest_->files.front(), options_);
 }
 
 // `record` is null for a tensor without data.

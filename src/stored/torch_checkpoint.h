@@ -23,7 +23,9 @@ class TorchCheckpoint final : public StoredCheckpoint {
   void check_file(const format::Place& place, const std::string& reader) override;
   StoredElements locate(const format::TensorEntry& entry, size_t chunk, const std::string& reader) override;
   std::string object(const format::Place& place, const std::string& reader) override;
-  int64_t bytes_read() const override { return file_->bytes_read(); }
+  int64_t bytes_read() const override { return directory_bytes_ + file_->bytes_read(); }
+  bool has_digests() const override { return manifest_.has_value(); }
+  const format::Manifest* digests() const override { return manifest_ ? &*manifest_ : nullptr; }
 
   /// The whole value: kinds of containers, and what lies beside a module's state dict.
   const format::Value& value() const { return saved_.value; }
@@ -31,11 +33,14 @@ class TorchCheckpoint final : public StoredCheckpoint {
  private:
   std::string path_of_file(int32_t /*number*/) const override { return file_->path(); }
   const OpenOptions& options() const override { return options_; }
+  void take_digests(const Storage& storage, const format::Archive& archive);
   const format::Record* record_at(int64_t offset) const;
   void add_tensor(std::string name, const format::TensorRef& tensor, const format::Record* record);
 
   OpenOptions options_;
+  std::optional<format::Manifest> manifest_;  // of the one file, where it carries digests
   std::unique_ptr<BlockFile> file_;
+  int64_t directory_bytes_ = 0;
   format::Saved saved_;
   std::vector<format::Record> by_offset_;
   std::vector<format::Value> objects_;  // a Place's offset is a number among them

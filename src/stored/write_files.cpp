@@ -1,6 +1,6 @@
 // A file is cut into stretches of 1 MiB. A thread takes the next stretch, puts it together from the pieces that reach
 // into it, and writes it. Text with CRCs waits for the elements before it: they are in this stretch or in earlier ones,
-// which other threads have in hand.
+// which other threads have in hand. Stretches into which text with digests reaches are kept until all are there.
 
 #include "stored/write_files.h"
 
@@ -11,12 +11,14 @@
 #include <condition_variable>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <thread>
 
 #include "format/archive.h"
+#include "format/own_digests.h"
 #include "sherd/error.h"
 #include "storage/in_threads.h"
 #include "stored/as_damage.h"
@@ -52,6 +54,9 @@ struct File {
   std::vector<size_t> sums;     // per piece that is Elements its place in `sums_of`, in order
   std::vector<Sum> sums_of;
   bool wants_crcs = false;
+  std::optional<size_t> digest_text;  // which piece
+  bool digests = false;
+  std::map<int64_t, std::vector<std::byte>> kept;  // stretches, by number
   std::unique_ptr<FileWriter> writer;
   int64_t stretches = 0;
   int64_t stretches_left = 0;
@@ -97,7 +102,6 @@ class Copier {
     file.written.name = plan.name;
     file.written.length = plan.size;
     file.stretches = file.stretches_left = std::max<int64_t>((plan.size + kStretch - 1) / kStretch, 1);
-    if (options_.digests) file.written.blocks.resize(static_cast<size_t>((plan.size + kBlock - 1) / kBlock));
     int64_t at = 0;
     for (const Piece& piece : plan.pieces) {
       file.starts.push_back(at);
@@ -109,8 +113,11 @@ class Copier {
         sum.parts.resize(sum.missing);
       }
       if (std::holds_alternative<LateText>(piece)) file.wants_crcs = true;
+      if (std::holds_alternative<DigestText>(piece)) file.digest_text = file.starts.size() - 1;
       at += length;
     }
+    file.digests = options_.digests || file.digest_text;
+    if (file.digests) file.written.blocks.resize(static_cast<size_t>(format::block_count(plan.size)));
     for (int64_t i = 0; i < file.stretches; ++i) stretches_.push_back({files_.size() - 1, i});
     total_ += plan.size;
   }
@@ -138,16 +145,45 @@ class Copier {
       const int64_t to = std::min(file.starts[i] + length_of(file.plan->pieces[i]), end);
       if (from < to) fill(file, i, from - file.starts[i], to - file.starts[i], buffer.data() + (from - begin), readers);
     }
-    if (options_.digests) {
+    if (file.digests) {
       for (int64_t at = begin; at < end; at += kBlock) {
         const auto block = std::span(buffer).subspan(static_cast<size_t>(at - begin));
         file.written.blocks[static_cast<size_t>(at / kBlock)] =
             format::digest_of(block.first(std::min<size_t>(block.size(), kBlock)));
       }
     }
-    writer_of(file).write(begin, buffer);
+    if (has_digest_text(file, begin, end)) {
+      const std::scoped_lock lock(mutex_);
+      file.kept[number] = buffer;
+    } else {
+      writer_of(file).write(begin, buffer);
+    }
     tell(end - begin);
     finish_stretch(file);
+  }
+
+  static bool has_digest_text(const File& file, int64_t begin, int64_t end) {
+    if (!file.digest_text) return false;
+    const int64_t start = file.starts[*file.digest_text];
+    return start < end && start + length_of(file.plan->pieces[*file.digest_text]) > begin;
+  }
+
+  // Once all digests are there.
+  void write_kept(File& file) {
+    const auto& piece = std::get<DigestText>(file.plan->pieces[*file.digest_text]);
+    std::vector<uint32_t> crcs;
+    for (const Sum& sum : file.sums_of) crcs.push_back(sum.crc);
+    const std::string text = piece.make(crcs, file.written.blocks);
+    if (static_cast<int64_t>(text.size()) != piece.length) throw std::logic_error("a text has another length");
+    const int64_t start = file.starts[*file.digest_text];
+    for (auto& [number, bytes] : file.kept) {
+      const int64_t begin = number * kStretch;
+      const int64_t from = std::max(start, begin);
+      const int64_t to = std::min(start + piece.length, begin + static_cast<int64_t>(bytes.size()));
+      std::memcpy(bytes.data() + (from - begin), text.data() + (from - start), static_cast<size_t>(to - from));
+      writer_of(file).write(begin, bytes);
+    }
+    file.kept.clear();
   }
 
   FileWriter& writer_of(File& file) {
@@ -161,6 +197,7 @@ class Copier {
       const std::scoped_lock lock(mutex_);
       if (--file.stretches_left > 0) return;
     }
+    if (file.digest_text) write_kept(file);
     writer_of(file).finish();
     file.writer.reset();
   }
@@ -170,6 +207,10 @@ class Copier {
     const Piece& piece = file.plan->pieces[number];
     if (const auto* text = std::get_if<std::string>(&piece)) {
       std::memcpy(into, text->data() + from, static_cast<size_t>(to - from));
+      return;
+    }
+    if (std::holds_alternative<DigestText>(piece)) {
+      std::memset(into, format::kDigestZero, static_cast<size_t>(to - from));
       return;
     }
     if (const auto* late = std::get_if<LateText>(&piece)) {

@@ -23,7 +23,7 @@ struct Source {
 
 struct WriteOptions {
   OpenOptions open = {};
-  /// Make a digest of every block.
+  /// Make a digest of every block, also where no text of the plan asks for them.
   bool digests = true;
   Progress progress = {};
   /// What it takes of memory to open the sources, which every thread does: there are fewer threads where that is much.

@@ -225,7 +225,7 @@ class BadInputTest(unittest.TestCase):
         text = run("gc", run_folder, "--keep-last", 1, "--stale", 0, code=0).stdout
         self.assertEqual(
             text,
-            "removed step-100\nremoved step-150\nremoved step-200\nremoved step-250\n"
+            "removed step-250\nremoved step-200\nremoved step-150\nremoved step-100\n"
             f"removed {run_folder}/step-350.tmp-abc, a draft\nkept 1 of 5\n",
         )
         self.assertEqual(sorted(os.listdir(run_folder)), ["best", "step-300"])

@@ -45,7 +45,7 @@ class ObjectStoreTest(unittest.TestCase):
         self.assertEqual(run("extract", there, "model.rows", "-o", "s3://bucket/rows.npy").returncode, 2)
         run("view", there, "--html", checkpoints.FOLDER / "store.html", "--force", code=0)
         self.assertEqual([one["name"] for one in json_of("ls", "s3://bucket/run")["checkpoints"]], ["step-1", "step-2", "step-3"])
-        self.assertEqual(json_of("gc", "s3://bucket/run", "--keep-last", 1)["removed"], ["step-1", "step-2"])
+        self.assertEqual(json_of("gc", "s3://bucket/run", "--keep-last", 1)["removed"], ["step-2", "step-1"])
         self.assertEqual([one["name"] for one in json_of("ls", "s3://bucket/run")["checkpoints"]], ["step-3"])
         self.assertEqual(run("inspect", there).returncode, 2)
 

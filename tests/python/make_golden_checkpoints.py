@@ -1,6 +1,6 @@
 """Makes tests/golden/dcp_python/, a checkpoint written by torch 2.13 on two ranks, and dcp_python.txt, what is in it;
 tests/golden/torch_save/python_state.pt, a state dict with a view; and tests/golden/formats/, one state in every format, by the
-libraries that the formats come from and by sherd (a release stays readable: new files are added, old ones are kept).
+libraries that the formats come from and by sherd. A release stays readable: of these only what is not there yet is made.
 
     PYTHONPATH=build/python python tests/python/make_golden_checkpoints.py tests/golden [dcp_python|torch_save|formats]...
 
@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing
+from torch.distributed.checkpoint import _version
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
@@ -132,17 +133,38 @@ def flat_tensors():
     return {f"model.{name}": tensor for name, tensor in small_state()["model"].items()}
 
 
-def save_small(rank, folder, sharded_safetensors):
+def save_small(rank, folder, how):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29511", RANK=str(rank), WORLD_SIZE=str(RANKS))
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (RANKS,))
     state = small_state(lambda tensor, dim: distribute_tensor(tensor, mesh, [Shard(dim)]))
-    if sharded_safetensors:
+    if how == "safetensors":
         writer = dcp.HuggingFaceStorageWriter(str(folder), save_distributed=True)
         dcp.save({f"model.{name}": tensor for name, tensor in state["model"].items()}, storage_writer=writer)
+    elif how == "rank metadata":  # each rank has values of its own
+        state |= {"own": {"seed": 10 + rank, "state": torch.full((3,), float(rank))}}
+        dcp.save(state, checkpoint_id=folder, use_collectives=False)
+    elif how == "2.3":
+        save_as_2_3(rank, state | {"schedule": {"warmup": 10, "name": "cosine"}}, folder)
     else:
         dcp.save(state, checkpoint_id=folder)
+    dist.barrier()
     dist.destroy_process_group()
+
+
+def save_as_2_3(rank, state, folder):
+    """As torch 2.3 did: a dict without tensors is one object, and the metadata have the fields of that time."""
+    _version._derived_version = "2_3"
+    dcp.save(state, checkpoint_id=folder)
+    dist.barrier()
+    if rank != 0:
+        return
+    metadata = pickle.loads((folder / ".metadata").read_bytes())
+    for name in ("storage_meta", "version"):
+        metadata.__dict__.pop(name, None)
+    for info in metadata.storage_data.values():
+        info.__dict__.pop("transform_descriptors", None)
+    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
 
 
 def save_by_sherd(golden):
@@ -154,28 +176,45 @@ def save_by_sherd(golden):
         def state(step=1000):
             return small_state(lambda tensor, dim: sherd.distribute_tensor(tensor, mesh, [sherd.Shard(dim)]), step)
 
-        sherd.save(state(), golden / "sherd_dcp")
-        sherd.save(state(), golden / "sherd_dcp_compressed", compress=True)
-        sherd.save(state(step=999), golden / "sherd_base")
-        sherd.save(state(), golden / "sherd_incremental", base=golden / "sherd_base")
-        sherd.save(state(), golden / "sherd_ranks", format="safetensors")
-        sherd.save(state(), golden / "sherd.safetensors")
-        sherd.save(state(), golden / "sherd.pt")
+        def save(name, step=1000, **options):
+            if name in missing:
+                sherd.save(state(step), golden / name, **options)
 
-    sherd.spawn(RANKS, save_all)
+        save("sherd_dcp")
+        save("sherd_dcp_compressed", compress=True)
+        save("sherd_base", step=999)
+        save("sherd_incremental", base=golden / "sherd_base")
+        save("sherd_ranks", format="safetensors")
+        save("sherd.safetensors")
+        save("sherd.pt")
+
+    names = "sherd_dcp sherd_dcp_compressed sherd_base sherd_incremental sherd_ranks sherd.safetensors sherd.pt".split()
+    missing = {name for name in names if not (golden / name).exists()}
+    if missing:
+        sherd.spawn(RANKS, save_all)
+    if not (golden / "sherd_indexed").exists():  # files of some tensors each, and an index
+        sherd.rewrite_checkpoint(golden / "sherd_dcp", golden / "sherd_indexed", format="safetensors", file_bytes=100)
 
 
 def save_formats(golden):
     import safetensors.torch
 
-    shutil.rmtree(golden, ignore_errors=True)
-    golden.mkdir()
-    for name, sharded_safetensors in (("torch_dcp", False), ("torch_ranks", True)):
-        torch.multiprocessing.start_processes(save_small, (golden / name, sharded_safetensors), RANKS)
-    writer = dcp.HuggingFaceStorageWriter(str(golden / "torch_indexed"), {name: i % 2 + 1 for i, name in enumerate(flat_tensors())})
-    dcp.save(flat_tensors(), storage_writer=writer, no_dist=True)
-    safetensors.torch.save_file(flat_tensors(), golden / "library.safetensors", metadata={"author": "golden"})
-    torch.save(small_state(), golden / "torch.pt")
+    def is_missing(name):
+        return not (golden / name).exists()
+
+    golden.mkdir(exist_ok=True)
+    ways = {"torch_dcp": "dcp", "torch_ranks": "safetensors", "torch_rank_metadata": "rank metadata", "torch_2_3": "2.3"}
+    for name, how in ways.items():
+        if is_missing(name):
+            torch.multiprocessing.start_processes(save_small, (golden / name, how), RANKS)
+    if is_missing("torch_indexed"):
+        files = {name: i % 2 + 1 for i, name in enumerate(flat_tensors())}
+        writer = dcp.HuggingFaceStorageWriter(str(golden / "torch_indexed"), files)
+        dcp.save(flat_tensors(), storage_writer=writer, no_dist=True)
+    if is_missing("library.safetensors"):
+        safetensors.torch.save_file(flat_tensors(), golden / "library.safetensors", metadata={"author": "golden"})
+    if is_missing("torch.pt"):
+        torch.save(small_state(), golden / "torch.pt")
     save_by_sherd(golden)
 
 

@@ -18,6 +18,7 @@ at::Tensor mask() { return torch::arange(6).view({2, 3}) % 2 == 0; }
 struct Golden {
   const char* name;
   bool has_objects = true;
+  size_t more = 0;  // keys beside those that all have
 };
 
 class GoldenFormatsTest : public ::testing::TestWithParam<Golden> {};
@@ -44,7 +45,7 @@ TEST_P(GoldenFormatsTest, IsReadAsAWhole) {
   EXPECT_EQ(*state.at("lr").number(), 0.25);
   EXPECT_EQ(*state.at("names").list()->at(0).text(), "a");
   EXPECT_EQ(*state.at("names").list()->at(1).text(), "b");
-  EXPECT_EQ(state.size(), 4U);
+  EXPECT_EQ(state.size(), 4U + GetParam().more);
 }
 
 TEST_P(GoldenFormatsTest, IsReadOnThreeRanks) {
@@ -63,8 +64,10 @@ TEST_P(GoldenFormatsTest, IsReadOnThreeRanks) {
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenFormatsTest,
                          ::testing::Values(Golden{"torch_dcp"}, Golden{"torch_ranks", false},
-                                           Golden{"torch_indexed", false}, Golden{"library.safetensors", false},
-                                           Golden{"torch.pt"}, Golden{"sherd_dcp"}, Golden{"sherd_dcp_compressed"},
+                                           Golden{"torch_rank_metadata", true, 1}, Golden{"torch_2_3", true, 1},
+                                           Golden{"sherd_indexed"}, Golden{"torch_indexed", false},
+                                           Golden{"library.safetensors", false}, Golden{"torch.pt"},
+                                           Golden{"sherd_dcp"}, Golden{"sherd_dcp_compressed"},
                                            Golden{"sherd_incremental"}, Golden{"sherd_ranks"},
                                            Golden{"sherd.safetensors"}, Golden{"sherd.pt"}),
                          [](const auto& test) {
@@ -72,6 +75,28 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenFormatsTest,
                            std::replace(name.begin(), name.end(), '.', '_');
                            return name;
                          });
+
+// Where ranks did not talk while saving, each has values of its own, and gets them back.
+TEST(GoldenRankMetadataTest, EachRankReadsWhatItSaved) {
+  spawn(2, [](World& world) {
+    const auto rank = static_cast<double>(world.rank());
+    StateDict state{{"own", StateDict{{"seed", int64_t{0}}, {"state", torch::zeros({3})}}}};
+    load(state, golden("formats/torch_rank_metadata"));
+    const StateDict& own = *state.at("own").dict();
+    EXPECT_EQ(*own.at("seed").integer(), 10 + world.rank());
+    expect_equal(*own.at("state").tensor(), torch::full({3}, rank), "own.state");
+  });
+}
+
+// PyTorch before 2.4 kept a dict without tensors as one object.
+TEST(GoldenBefore24Test, AValueInsideOfAnObjectIsFound) {
+  StateDict state{{"schedule", StateDict{{"warmup", int64_t{0}}, {"name", ""}}}};
+  load(state, golden("formats/torch_2_3"));
+  EXPECT_EQ(*state.at("schedule").dict()->at("warmup").integer(), 10);
+  EXPECT_EQ(*state.at("schedule").dict()->at("name").text(), "cosine");
+  const StateDict whole = load_state_dict(golden("formats/torch_2_3"));
+  EXPECT_EQ(*whole.at("schedule").dict()->at("warmup").integer(), 10);
+}
 
 // The parameters of a module that torch::save wrote count from 100, 200 and so on, in their order.
 TEST(GoldenTorchSaveTest, AModuleOfCpp) {

@@ -1,5 +1,6 @@
 // Items are where the metadata let one expect them; one that is not is read from where it is.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -76,9 +77,13 @@ class UnusualItemsTest : public ::testing::Test {
   std::vector<at::Tensor> tensors_;
 };
 
-TEST_F(UnusualItemsTest, ElementsThatLieColumnByColumnAreReadInAnyLayout) {
+class UnusualItemsInAnyLayoutTest : public UnusualItemsTest, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(UnusualItemsInAnyLayoutTest, ElementsThatLieColumnByColumnAreRead) {
   spawn(1, [&](World&) { save(state(), folder_.string()); });
   turn_item(folder_, "b", tensors_[1]);
+  const bool has_digests = GetParam();
+  if (!has_digests) fs::remove(folder_ / format::kManifestName);
   for (const int ranks : {1, 2, 3}) {
     for (const Placement& placement : {Placement(Replicate()), Placement(Shard(0)), Placement(Shard(1))}) {
       for (const auto dtype : {torch::kFloat, torch::kDouble}) {
@@ -98,6 +103,36 @@ TEST_F(UnusualItemsTest, ElementsThatLieColumnByColumnAreReadInAnyLayout) {
       }
     }
   }
+}
+INSTANTIATE_TEST_SUITE_P(Digests, UnusualItemsInAnyLayoutTest, ::testing::Bool());
+
+// As PyTorch's own checkpoints are.
+TEST_F(UnusualItemsTest, ABitThatFlippedInAFileWithoutDigestsIsFoundByTheCrcOfItsTensor) {
+  spawn(1, [&](World&) { save(state(), folder_.string()); });
+  fs::remove(folder_ / format::kManifestName);
+  const fs::path file = folder_ / "__0_0.distcp";
+  std::string bytes = read_all(file);
+  const std::string data = bytes_of(tensors_[1]);
+  const size_t begin = bytes.find(data);
+  ASSERT_NE(begin, std::string::npos);
+  bytes[begin + data.size() - 5] ^= 4;
+  write_all(file, bytes);
+  std::string text;
+  spawn(1, [&](World&) {
+    StateDict loaded = {{"a", torch::zeros({kSide, kSide})}, {"b", torch::zeros({kSide, kSide})}};
+    try {
+      load(loaded, folder_.string());
+    } catch (const c10::Error& error) {
+      text = error.what_without_backtrace();
+    }
+    loaded.erase("b");
+    load(loaded, folder_.string());
+    EXPECT_TRUE(torch::equal(*loaded.at("a").tensor(), tensors_[0]));
+  });
+  EXPECT_EQ(text.substr(0, text.find("  CRC found")),
+            "load: a file is damaged: its bytes are not those that were saved\n  file: " + file.string() +
+                "\n  bytes: " + std::to_string(begin) + " to " + std::to_string(begin + data.size()) +
+                "\n  CRC saved: " + fmt::format("{:08x}", format::crc32(std::as_bytes(std::span(data)))) + "\n");
 }
 
 // A part that lies behind the block with the item's head.

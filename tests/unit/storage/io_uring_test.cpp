@@ -18,6 +18,7 @@
 #include "command.h"
 #include "conformance/storage.h"
 #include "storage/disk.h"
+#include "stored/block_file.h"
 
 namespace sherd::testing {
 namespace {
@@ -80,6 +81,26 @@ TEST_F(IoUringTest, ManySmallReadsTakeNoPreadWhereTheKernelHasARing) {
 TEST_F(IoUringTest, FewOrLargeReadsAreCalls) {
   EXPECT_EQ(preads(10, 100), 10);
   EXPECT_EQ(preads(70, 100'000), 70);
+}
+
+// Columns of wide rows: what a rank takes of a checkpoint without digests.
+TEST_F(IoUringTest, ScatteredPartsOfACheckpointsFileGoThroughIt) {
+  constexpr int64_t kRow = 50'000;
+  constexpr int64_t kRows = 100;
+  const std::string text = pattern(kRows * kRow);
+  const auto posix = std::make_shared<CountingPosix>();
+  const auto storage = disk_storage(Disk{.posix = posix});
+  save(*storage, folder_.path().string() + "/a", "1", text);
+  const stored::OpenOptions options;
+  stored::BlockFile file("a", storage->open(folder_.path().string() + "/a/last"), nullptr, options);
+  std::vector<std::string> parts(kRows, std::string(1000, '?'));
+  const std::string reader = "tensor w";
+  for (int64_t i = 0; i < kRows; ++i) {
+    file.want({i * kRow + 300, 1000, bytes_of(parts[static_cast<size_t>(i)]).data()}, reader);
+  }
+  file.read_wanted();
+  for (size_t i = 0; i < kRows; ++i) EXPECT_EQ(parts[i], text.substr(i * kRow + 300, 1000));
+  EXPECT_EQ(posix->reads, kernel_has_io_uring() && SHERD_HAS_URING ? 0 : kRows);
 }
 
 TEST_F(IoUringTest, AKernelThatRefusesIoUringIsReadByThreads) {
