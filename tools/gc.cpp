@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <stdexcept>
 
 #include "format/manifest.h"
@@ -106,11 +107,10 @@ int gc(const Verb& verb, const Arguments& arguments) {
   {
     const InterruptGuard guard;
     for (const int64_t step : there) {
+      if (!std::binary_search(removed.begin(), removed.end(), step)) kept_names.push_back(stored::step_name(step));
+    }
+    for (const int64_t step : std::views::reverse(removed)) {
       const std::string name = stored::step_name(step);
-      if (!std::binary_search(removed.begin(), removed.end(), step)) {
-        kept_names.push_back(name);
-        continue;
-      }
       throw_if_interrupted();
       if (!dry_run) stored::remove_checkpoint(*folder.storage, folder.storage->join(folder.path, name));
       removed_names.push_back(name);

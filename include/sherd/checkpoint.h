@@ -46,6 +46,10 @@ struct SaveOptions {
   bool compress = false;
   /// Called now and then, by the thread that writes.
   std::function<void(const CheckpointProgress&)> progress = {};
+  /// How long the others wait for a rank that is still writing, or that puts all in place, before they give it up and
+  /// throw c10::DistBackendError: for a storage that hangs. Nothing: however long. The rank itself cannot leave a call
+  /// that hangs; it throws the same once that returns. The same on every rank.
+  std::optional<std::chrono::milliseconds> give_up_after = {};
 };
 
 /// What was saved, on every rank.
@@ -59,8 +63,9 @@ struct SaveResult {
 /// states of the same keys, or different ones (stages of a pipeline): where a key is on several ranks, its tensors are
 /// parts of one. Objects that are no tensors, and plain tensors, are taken to be equal on all ranks that have them.
 /// When it returns the checkpoint is on disk and at its place on every rank; when it throws, on every rank, what was
-/// there before is untouched. Ranks wait for one that is still writing, however long; for one that is gone, the world's
-/// timeout at most. Throws c10::ValueError for states that cannot be saved, c10::Error where the storage fails.
+/// there before is untouched. Ranks wait for one that is still writing, however long unless the options say otherwise;
+/// after the timeout it says so in the log (SHERD_LOG). For one that is gone they wait the world's timeout at most.
+/// Throws c10::ValueError for states that cannot be saved, c10::Error where the storage fails.
 SaveResult save(const StateDict& state, const std::string& path, const SaveOptions& options = {});
 
 /// A save under way.
@@ -81,6 +86,7 @@ class SaveFuture {
 /// The same in the background. Returns when a copy of the state is made: what is saved does not change any more. Where
 /// the last save_async of the group is not over, waits for it first, and throws what it threw unless somebody has seen
 /// it. Throws on every rank or on none, also where one has no memory for the copy. All ranks call it in the same order.
+/// Where the group has no background (Group::has_background), the save is over when it returns.
 SaveFuture save_async(const StateDict& state, const std::string& path, const SaveOptions& options = {});
 
 struct LoadOptions {

@@ -34,6 +34,8 @@ struct CheckpointManagerOptions {
   bool incremental = false;
   std::optional<Group> group = {};
   std::shared_ptr<Storage> storage = {};
+  /// As SaveOptions::give_up_after.
+  std::optional<std::chrono::milliseconds> give_up_after = {};
 };
 
 /// One per rank, made and called by all ranks of the group alike. Checkpoints are the folders `step-<number>`.
@@ -41,6 +43,8 @@ class CheckpointManager {
  public:
   explicit CheckpointManager(std::string folder, CheckpointManagerOptions options = {});
 
+  /// A step that is there is replaced. Others that stand on it are first written anew, in full, by the first rank;
+  /// those that are damaged cannot be, and are named in warnings().
   SaveResult save(int64_t step, const StateDict& state);
   /// Older ones are removed when the next save begins, or by wait(): only then is this one known to be there.
   SaveFuture save_async(int64_t step, const StateDict& state);
@@ -54,9 +58,11 @@ class CheckpointManager {
   /// Fills the state from the newest checkpoint that is not damaged, and returns its step; nothing where there are none
   /// at all. Those that are skipped are named in warnings(), with what is wrong. Throws c10::Error where all are
   /// damaged, and then the state may be filled in part; where a storage fails, which does not make a checkpoint a
-  /// damaged one; and for a state that does not fit.
+  /// damaged one; and for a state that does not fit. What it returns from has filled all that is new in the state:
+  /// nothing of a skipped one stays. Removes drafts that saves and removals of steps left behind.
   std::optional<int64_t> load_latest(StateDict& state, const LoadOptions& options = {});
-  /// What was skipped; and what was not removed after a save, because a storage failed and nobody knows what is used.
+  /// What was skipped; what stands on a step that was saved again and is damaged; and what was not removed after a
+  /// save, because a storage failed and nobody knows what is used.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
   // The same for a module and its optimizer: {"model": ..., "optimizer": ..., "step": ...}.

@@ -18,6 +18,7 @@ struct SaveArguments {
   std::string format;
   bool compress = false;
   std::function<void(const CheckpointProgress&)> progress;
+  std::optional<double> give_up_after;  // seconds
 
   SaveOptions options(const World& world) const {
     return {.group = group ? *group : world.group(),
@@ -25,7 +26,8 @@ struct SaveArguments {
             .base = base,
             .format = parse_checkpoint_format(format),
             .compress = compress,
-            .progress = progress};
+            .progress = progress,
+            .give_up_after = in_milliseconds(give_up_after)};
   }
 };
 
@@ -38,8 +40,9 @@ void bind_checkpoint(py::module_& module) {
       .def_readonly("bytes_in_base", &SaveResult::bytes_in_base);
   py::class_<SaveArguments>(module, "SaveArguments")
       .def(py::init([](const std::optional<Group>& group, bool overwrite, const std::string& base,
-                       const std::string& format, bool compress, const std::optional<py::function>& progress) {
-        return SaveArguments{group, overwrite, base, format, compress, told_all_ranks(progress)};
+                       const std::string& format, bool compress, const std::optional<py::function>& progress,
+                       std::optional<double> give_up_after) {
+        return SaveArguments{group, overwrite, base, format, compress, told_all_ranks(progress), give_up_after};
       }));
   py::class_<SaveFuture>(module, "SaveFuture")
       .def("wait", &SaveFuture::wait, ReleaseGil())

@@ -12,11 +12,12 @@ namespace sherd::python {
 void bind_checkpoint_manager(py::module_& module) {
   py::class_<CheckpointManager>(module, "CheckpointManager")
       .def(py::init([](const World& world, const std::string& folder, int64_t keep_last, int64_t keep_every,
-                       bool incremental, const std::optional<Group>& group) {
+                       bool incremental, const std::optional<Group>& group, std::optional<double> give_up_after) {
         return CheckpointManager(folder, {.keep_last = keep_last,
                                           .keep_every = keep_every,
                                           .incremental = incremental,
-                                          .group = group ? *group : world.group()});
+                                          .group = group ? *group : world.group(),
+                                          .give_up_after = in_milliseconds(give_up_after)});
       }))
       .def("save",
            [](CheckpointManager& self, int64_t step, const py::dict& state, const py::function& pickle) {

@@ -1,6 +1,8 @@
 #pragma once
 // Functions of Python that are told how far a work is.
 
+#include <chrono>
+#include <cmath>
 #include <functional>
 #include <optional>
 
@@ -16,5 +18,11 @@ Progress told(const std::optional<py::function>& function);
 
 /// The same in the form of save and load. What Python raises goes to all ranks, as a text.
 std::function<void(const CheckpointProgress&)> told_all_ranks(const std::optional<py::function>& function);
+
+/// Of seconds, as Python counts time.
+inline std::optional<std::chrono::milliseconds> in_milliseconds(std::optional<double> seconds) {
+  if (!seconds) return std::nullopt;
+  return std::chrono::milliseconds(std::llround(*seconds * 1000));
+}
 
 }  // namespace sherd::python

@@ -213,6 +213,7 @@ class SaveArguments:
         format: str,
         compress: bool,
         progress: _Progress | None,
+        give_up_after: float | None,
     ) -> None: ...
 
 def save(
@@ -238,7 +239,14 @@ def load_state_dict(
 
 class CheckpointManager:
     def __init__(
-        self, world: World, folder: str, keep_last: int, keep_every: int, incremental: bool, group: Group | None
+        self,
+        world: World,
+        folder: str,
+        keep_last: int,
+        keep_every: int,
+        incremental: bool,
+        group: Group | None,
+        give_up_after: float | None,
     ) -> None: ...
     def save(self, step: int, state: dict[Any, Any], pickle: _Pickle) -> SaveResult: ...
     def save_async(self, step: int, state: dict[Any, Any], pickle: _Pickle) -> SaveFuture: ...
@@ -539,6 +547,8 @@ class CollectiveCall:
     def numel(self) -> int: ...
     @property
     def bytes(self) -> int: ...
+    @property
+    def step(self) -> str: ...
 
 class CommRecorder:
     def __init__(self) -> None: ...
@@ -726,7 +736,7 @@ def redistribute_async(
     tensor: torch.Tensor, placements: Sequence[_Placement], options: RedistributeOptions
 ) -> PendingTensor: ...
 def redistribution_text(
-    tensor: torch.Tensor, placements: Sequence[_Placement], options: RedistributeOptions
+    tensor: torch.Tensor, mesh: DeviceMesh, placements: Sequence[_Placement], options: RedistributeOptions
 ) -> str: ...
 def measure_costs(world: World) -> str: ...
 def set_costs(text: str) -> None: ...

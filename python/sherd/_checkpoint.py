@@ -44,6 +44,7 @@ def save(
     format: str = "automatic",
     compress: bool = False,
     progress: Progress | None = None,
+    give_up_after: float | None = None,
 ) -> _C.SaveResult:
     """Writes one checkpoint together with the other ranks: nested dicts and lists of tensors (plain, DTensors, ShardedTensors,
     LocalShardsWrappers), numbers, texts and other values, and objects that have `state_dict` and `load_state_dict`.
@@ -55,6 +56,7 @@ def save(
     as `HuggingFaceStorageReader` reads them; what is no tensor is in their metadata as JSON.
 
     `progress(bytes, total)` is called now and then with what this rank has written; what it raises ends the save on all ranks.
+    After `give_up_after` seconds the others no longer wait for a rank that is still writing, and raise: for a storage that hangs.
 
     >>> import tempfile, torch, sherd
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -64,7 +66,7 @@ def save(
     >>> state
     {'w': tensor([0., 1., 2., 3.]), 'step': 7}
     """
-    arguments = _C.SaveArguments(group, overwrite, os.fspath(base), format, compress, progress)
+    arguments = _C.SaveArguments(group, overwrite, os.fspath(base), format, compress, progress, give_up_after)
     return _C.save(init(), _states_of(state_dict), os.fspath(path), arguments, _pickled)
 
 
@@ -78,6 +80,7 @@ def save_async(
     format: str = "automatic",
     compress: bool = False,
     progress: Progress | None = None,
+    give_up_after: float | None = None,
 ) -> _C.SaveFuture:
     """The same in the background. Returns when a copy of the state is made; `wait()` of what it returns tells how it ended, or the
     next call does. Where the last one is not over, waits for it first. `progress` is called by another thread.
@@ -90,7 +93,7 @@ def save_async(
     >>> told[-1][0] == told[-1][1]
     True
     """
-    arguments = _C.SaveArguments(group, overwrite, os.fspath(base), format, compress, progress)
+    arguments = _C.SaveArguments(group, overwrite, os.fspath(base), format, compress, progress, give_up_after)
     future = _C.save_async(init(), _states_of(state_dict), os.fspath(path), arguments, _pickled)
     if progress is not None:
         _telling[:] = [other for other in _telling if not other.ready()] + [future]

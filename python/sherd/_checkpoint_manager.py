@@ -46,8 +46,9 @@ class CheckpointManager:
         keep_every: int = 0,
         incremental: bool = False,
         group: _C.Group | None = None,
+        give_up_after: float | None = None,
     ) -> None:
-        self._manager = _C.CheckpointManager(init(), os.fspath(folder), keep_last, keep_every, incremental, group)
+        self._manager = _C.CheckpointManager(init(), os.fspath(folder), keep_last, keep_every, incremental, group, give_up_after)
 
     def save(
         self, step: int, state: dict[Any, Any] | torch.nn.Module, optimizer: torch.optim.Optimizer | None = None

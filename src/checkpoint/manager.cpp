@@ -1,14 +1,25 @@
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
+#include <map>
+#include <ranges>
 #include <stdexcept>
 
 #include "checkpoint/load.h"
+#include "checkpoint/placing.h"
 #include "checkpoint/tell_all.h"
 #include "comm/errors.h"
 #include "sherd/checkpoint_manager.h"
+#include "sherd/checkpointable.h"
+#include "sherd/convert.h"
+#include "sherd/damage.h"
 #include "sherd/model_state.h"
 #include "sherd/world.h"
+#include "storage/paths.h"
+#include "stored/open_known.h"
 #include "stored/retention.h"
+#include "stored/target.h"
 
 namespace sherd {
 namespace {
@@ -20,6 +31,105 @@ StateDict state_of(int64_t step, const torch::nn::Module& module, torch::optim::
           {"optimizer", get_optimizer_state_dict(module, optimizer)},
           {"step", step}};
 }
+
+// Steps that use blocks of one that is about to be replaced, and those that use blocks of these, are written anew
+// without bases, the newest first: at any time each has what it uses. Returns what could not be, because it is damaged.
+std::string let_stand_alone(const std::shared_ptr<Storage>& storage, const std::string& folder, int64_t step,
+                            const detail::StillWanted& wanted) {
+  std::string damaged;
+  for (const int64_t user : stored::steps_on(*storage, folder, step)) {
+    damaged += let_stand_alone(storage, folder, user, wanted);
+    const std::string path = storage->join(folder, stored::step_name(user));
+    RewriteOptions options;
+    options.format = CheckpointFormat::dcp;
+    options.overwrite = true;
+    options.from_storage = storage;
+    options.to_storage = storage;
+    options.progress = [&](int64_t, int64_t) { wanted.check(); };
+    options.operation = "save";
+    try {
+      rewrite_checkpoint({path}, path, options);
+    } catch (const DamagedCheckpoint& error) {
+      damaged += fmt::format("{} uses blocks of {}, which is saved again, and is damaged itself: {}\n", path,
+                             stored::step_name(step), error.what());
+    }
+  }
+  return damaged;
+}
+
+// Called by all ranks before a step is saved. Returns warnings.
+std::vector<std::string> free_step(const Group& group, const std::shared_ptr<Storage>& storage,
+                                   const std::string& folder, int64_t step) {
+  std::function<std::string(const detail::StillWanted&)> work;
+  if (group.rank() == 0) {
+    work = [&](const detail::StillWanted& wanted) {
+      const bool is_there = storage->exists(storage->join(folder, stored::step_name(step)));
+      return is_there ? let_stand_alone(storage, folder, step, wanted) : std::string();
+    };
+  }
+  const auto answers = detail::work_and_tell_all("CheckpointManager", group, work);
+  if (answers.front().empty()) return {};
+  return {answers.front().substr(0, answers.front().size() - 1)};
+}
+
+// The names that some of these checkpoints have and others lack. Damaged ones, which fill nothing in the end, have
+// none.
+std::set<std::string> names_of_some(const std::shared_ptr<Storage>& storage, const std::vector<std::string>& paths,
+                                    const stored::OpenOptions& options) {
+  std::map<std::string, size_t> counts;
+  size_t whole = 0;
+  for (const std::string& path : paths) {
+    try {
+      const auto checkpoint = stored::open_known(storage, path, options);
+      for (const format::MetadataEntry& entry : checkpoint->metadata().entries) ++counts[entry.name];
+      ++whole;
+    } catch (const DamagedCheckpoint&) {
+      continue;
+    } catch (const StorageFailure&) {
+      throw;
+    } catch (const std::runtime_error&) {  // files that are not there
+      continue;
+    }
+  }
+  std::set<std::string> names;
+  for (const auto& [name, count] : counts) {
+    if (count < whole) names.insert(name);
+  }
+  return names;
+}
+
+// This rank's parts of some tensors as they are, to be put back after others were read into them.
+class KeptParts {
+ public:
+  KeptParts(const StateDict& state, const std::set<std::string>& names) {
+    if (names.empty()) return;
+    const at::NoGradGuard no_grad;
+    for (const FlatLeaf& leaf : flatten_state_dict(state)) {
+      if (!names.contains(leaf.name)) continue;
+      if (const Checkpointable* own = leaf.value.checkpointable()) keep(leaf.name, *own);
+      const at::Tensor* tensor = leaf.value.tensor();
+      if (tensor != nullptr && tensor->defined() && !detail::has_no_memory(*tensor)) {
+        keep(leaf.name, *checkpointable(*tensor));
+      }
+    }
+  }
+
+  void put_back() const {
+    const c10::InferenceMode any_tensor;  // may be written, also those that were made so
+    for (const auto& [part, copy] : parts_) part.copy_(copy);
+  }
+
+ private:
+  void keep(const std::string& name, const Checkpointable& tensor) {
+    for (const ChunkMetadata& chunk : tensor.chunk_list()) {
+      at::Tensor part = tensor.shard({name, chunk.offsets, {}});
+      at::Tensor copy = part.clone();
+      parts_.emplace_back(std::move(part), std::move(copy));
+    }
+  }
+
+  std::vector<std::pair<at::Tensor, at::Tensor>> parts_;
+};
 
 }  // namespace
 
@@ -58,15 +168,20 @@ std::string CheckpointManager::base_for(int64_t step) const {
 
 SaveResult CheckpointManager::save(int64_t step, const StateDict& state) {
   wait();
-  const SaveResult result =
-      sherd::save(state, path_of(step), {.group = group_, .storage = storage_, .base = base_for(step)});
+  for (std::string& warning : free_step(group_, storage_, folder_, step)) warnings_.push_back(std::move(warning));
+  const SaveResult result = sherd::save(
+      state, path_of(step),
+      {.group = group_, .storage = storage_, .base = base_for(step), .give_up_after = options_.give_up_after});
   saved(step);
   return result;
 }
 
 SaveFuture CheckpointManager::save_async(int64_t step, const StateDict& state) {
   wait();
-  last_ = sherd::save_async(state, path_of(step), {.group = group_, .storage = storage_, .base = base_for(step)});
+  for (std::string& warning : free_step(group_, storage_, folder_, step)) warnings_.push_back(std::move(warning));
+  last_ = sherd::save_async(
+      state, path_of(step),
+      {.group = group_, .storage = storage_, .base = base_for(step), .give_up_after = options_.give_up_after});
   last_step_ = step;
   return last_;
 }
@@ -98,7 +213,7 @@ void CheckpointManager::remove_old() {
     } catch (const std::runtime_error& error) {
       return fmt::format("nothing is removed from {}: {}", folder_, error.what());
     }
-    for (const int64_t step : steps) stored::remove_checkpoint(*storage_, path_of(step));
+    for (const int64_t step : std::views::reverse(steps)) stored::remove_checkpoint(*storage_, path_of(step));
     return {};
   });
   if (!answers.front().empty()) warnings_.push_back(answers.front());
@@ -109,8 +224,10 @@ std::optional<int64_t> CheckpointManager::load_latest(StateDict& state, const Lo
   const auto answers = detail::tell_all("CheckpointManager", group_, [&] {
     std::string text;
     if (group_.rank() != 0) return text;
-    // What saves left behind that did not come to their end.
-    for (const DraftName& draft : storage_->drafts_in(folder_)) storage_->draft(draft.folder, draft.id)->discard();
+    // What saves and removals left behind that did not come to their end.
+    for (const DraftName& draft : storage_->drafts_in(folder_)) {
+      if (stored::step_of(name_of(draft.folder))) stored::discard_stale_drafts(*storage_, draft.folder);
+    }
     for (const int64_t step : steps()) text += fmt::format("{} ", step);
     return text;
   });
@@ -123,6 +240,17 @@ std::optional<int64_t> CheckpointManager::load_latest(StateDict& state, const Lo
   with.group = group_;
   with.storage = storage_;
   if (there.empty()) return std::nullopt;
+  // Only a load that is not strict goes on with a checkpoint that lacks what a damaged one has filled.
+  std::set<std::string> of_some;
+  if (!with.strict && there.size() > 1) {
+    detail::tell_all("CheckpointManager", group_, [&] {
+      std::vector<std::string> paths;
+      for (const int64_t step : there) paths.push_back(path_of(step));
+      of_some = names_of_some(storage_, paths, {.verify = with.verify, .rank = group_.rank()});
+      return std::string();
+    });
+  }
+  const KeptParts kept(state, of_some);
   ErrorText none("CheckpointManager", "none of the checkpoints in the folder can be loaded");
   none.fact("folder", folder_);
   for (auto step = there.rbegin(); step != there.rend(); ++step) {
@@ -131,6 +259,7 @@ std::optional<int64_t> CheckpointManager::load_latest(StateDict& state, const Lo
       damaged_.erase(*step);
       return *step;
     }
+    kept.put_back();
     damaged_.insert(*step);
     warnings_.push_back(fmt::format("{} is skipped: {}", path_of(*step), damage));
     if (step - there.rbegin() < kMostShown) none.fact(stored::step_name(*step), damage);

@@ -67,9 +67,18 @@ SaveFuture save_async(const StateDict& state, const std::string& path, const Sav
                             .fact("because", failure)
                             .help("call it again; future.wait() tells earlier"));
   };
-  now->saver.plan(state, {.check = check, .memory = &slot.memory});
+  // A group of a backend that was given has no other to talk on: what the caller says on it meanwhile would mix with
+  // the save. It is over before this returns, then, and needs no copy.
+  const bool goes_beside = group.size() == 1 || group.has_background();
+  now->saver.plan(state, {.check = check, .memory = goes_beside ? &slot.memory : nullptr});
   now->task = world.state()->saves().start(
       [now, beside = group.in_background("checkpoint")] { now->result = now->saver.write(beside); });
+  if (!goes_beside) {
+    try {
+      now->task->wait();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the future tells, or the next call
+    }
+  }
   slot.last = now;
   SaveFuture future;
   future.state_ = std::move(now);

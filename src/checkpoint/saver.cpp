@@ -19,6 +19,7 @@
 #include "format/safetensors_texts.h"
 #include "sherd/collectives.h"
 #include "sherd/convert.h"
+#include "storage/paths.h"
 #include "stored/commit_dcp.h"
 #include "stored/copy_elements.h"
 #include "stored/dcp_checkpoint.h"
@@ -93,6 +94,11 @@ void Saver::check_options() const {
   if (target_.empty()) {
     throw_value_error(ErrorText(kOperation, "the path is empty").help("sherd::save(state, \"runs/gpt/step-1000\")"));
   }
+  if (options_.give_up_after && options_.give_up_after->count() <= 0) {
+    throw_value_error(ErrorText(kOperation, "the time after which ranks give up is not positive")
+                          .fact("give_up_after", fmt::format("{} ms", options_.give_up_after->count()))
+                          .help("SaveOptions{.give_up_after = std::chrono::minutes(10)}, or leave it away"));
+  }
   if (format_ == CheckpointFormat::dcp) return;
   const char* option = !options_.base.empty() ? "a base" : options_.compress ? "compression" : nullptr;
   if (option == nullptr) return;
@@ -117,14 +123,10 @@ std::string Saver::open_draft() {
   stored::check_target(kOperation, *storage_, target_,
                        is_one_file() ? stored::TargetKind::file : stored::TargetKind::folder);
   stored::check_target(kOperation, *storage_, path_, stored::TargetKind::folder);
-  for (const std::string& path : {path_, target_}) {
-    for (const std::string& stale : storage_->drafts(path)) {
-      if (stored::is_checkpoint_id(stale)) storage_->draft(path, stale)->discard();
-    }
-  }
+  for (const std::string& path : {path_, target_}) stored::discard_stale_drafts(*storage_, path);
   // What a save to one file left behind that was stopped between its two steps.
   if (is_one_file() && !storage_->list(path_).empty()) storage_->remove(path_);
-  const std::string id = stored::new_checkpoint_id();
+  const std::string id = new_id();
   draft_ = storage_->draft(path_, id);
   return id;
 }
@@ -199,6 +201,7 @@ SaveReport Saver::write_data(const StillWanted& wanted) {
     if (options_.progress) options_.progress(progress());
   };
   if (format_ == CheckpointFormat::safetensors && !is_one_file()) {
+    wanted.at("writing its part of " + path_);
     return write_safetensors(*draft_, *state_, items_, objects_,
                              {.id = id_,
                               .dicts = dicts_,
@@ -207,11 +210,10 @@ SaveReport Saver::write_data(const StillWanted& wanted) {
                               .told = told});
   }
   total_ = distcp_bytes(items_, objects_);
+  const std::string name = stored::distcp_name(*storage_, id_, group_.rank());
+  wanted.at("writing " + storage_->join(path_, name));
   return write_distcp(*draft_, items_, objects_,
-                      {.name = stored::distcp_name(*storage_, id_, group_.rank()),
-                       .base = base_.get(),
-                       .compress = options_.compress,
-                       .told = told});
+                      {.name = name, .base = base_.get(), .compress = options_.compress, .told = told});
 }
 
 void Saver::check_files(const std::vector<SaveReport>& reports) const {
@@ -308,17 +310,18 @@ SaveResult Saver::write(const Group& group) {
     // A group that has not talked yet connects now, while all are there: a rank that goes later is missed at once.
     if (group.size() > 1) group.backend(c10::kCPU);
     const auto write_and_tell = [&](const StillWanted& wanted) { return encode(write_data(wanted)); };
-    for (const std::string& answer : work_and_tell_all(kOperation, group, write_and_tell)) {
+    for (const std::string& answer : work_and_tell_all(kOperation, group, write_and_tell, options_.give_up_after)) {
       reports.push_back(decode_report(answer));
     }
     std::function<std::string(const StillWanted&)> put_in_place;
     if (group.rank() == 0) {
       put_in_place = [&](const StillWanted& wanted) {
+        wanted.at("putting in place " + target_);
         commit(reports);
         return is_one_file() ? fmt::to_string(make_one_file(wanted)) : std::string();
       };
     }
-    const auto answers = work_and_tell_all(kOperation, group, put_in_place);
+    const auto answers = work_and_tell_all(kOperation, group, put_in_place, options_.give_up_after);
     if (is_one_file()) result.bytes = std::stoll(answers.front());
   } catch (const c10::DistBackendError&) {
     // Ranks are gone, and what the others are at is not known: one that has heard of nothing may be about to put in

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/items_to_save.h"
 #include "checkpoint/save_report.h"
 #include "checkpoint/saved_state.h"
 #include "checkpoint/tell_all.h"

@@ -1,14 +1,19 @@
-// A machine that stops at any operation of a save leaves the checkpoint as it was or as it was to become, with one rank
-// and with several; and a rank that fails leaves it as it was.
+// A machine that stops at any operation of a save, in any way to save, leaves the checkpoint as it was or as it was to
+// become, with one rank and with several; and a rank that fails leaves it as it was.
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <functional>
 #include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "crash/simulated_disk.h"
 #include "sherd/sherd.h"
 #include "storage/disk.h"
+#include "stored/retention.h"
 
 namespace sherd::testing {
 namespace {
@@ -92,55 +97,177 @@ std::shared_ptr<Storage> storage_on(const std::shared_ptr<SimulatedDisk>& disk) 
 }
 
 constexpr int64_t kRows = 10;
-const std::string kPath = "/runs/ck";
+const std::string kFolder = "/runs";
+const std::string kPath = kFolder + "/ck";
 
-void save_number(int ranks, const std::shared_ptr<Storage>& storage, double number) {
-  spawn(ranks, [&](World&) {
-    const auto mesh = init_device_mesh("cpu", {ranks});
-    const auto x = distribute_tensor(torch::full({kRows, 3}, number), mesh, {Shard(0)}, {.source = std::nullopt});
-    save({{"x", x}, {"plain", torch::full({2}, number)}, {"number", number}}, kPath, {.storage = storage});
-  });
+StateDict state_of(double number, int ranks) {
+  const auto mesh = init_device_mesh("cpu", {ranks});
+  const auto x = distribute_tensor(torch::full({kRows, 3}, number), mesh, {Shard(0)}, {.source = std::nullopt});
+  return {{"x", x}, {"plain", torch::full({2}, number)}, {"number", number}};
 }
 
-// What a program that starts again finds: 0 where there is no checkpoint. A mixture fails the test.
-double number_on(const std::shared_ptr<Storage>& storage) {
-  if (!storage->exists(kPath)) return 0;
-  const StateDict state = load_state_dict(kPath, {}, {.storage = storage});
+// The same with a block that never changes, and is found in a base.
+StateDict large_state_of(double number, int ranks) {
+  StateDict state{{"constant", torch::ones({(int64_t{1} << 18) + 10})}};  // the first in its file
+  for (const auto& [key, value] : state_of(number, ranks)) state[key] = value;
+  return state;
+}
+
+// What is saved there. A mixture fails the test.
+double number_at(const std::shared_ptr<Storage>& storage, const std::string& path) {
+  const StateDict state = load_state_dict(path, {}, {.storage = storage});
   const double number = *state.at("number").number();
   EXPECT_TRUE(state.at("x").tensor()->equal(torch::full({kRows, 3}, number)));
   EXPECT_TRUE(state.at("plain").tensor()->equal(torch::full({2}, number)));
+  if (state.contains("constant")) {
+    EXPECT_TRUE(state.at("constant").tensor()->eq(1).all().item<bool>());
+  }
   return number;
 }
 
-class CheckpointCrashTest : public ::testing::TestWithParam<std::tuple<int, bool, bool>> {};
+// 0 where there is none.
+double number_or_none(const std::shared_ptr<Storage>& storage, const std::string& path) {
+  return storage->exists(path) ? number_at(storage, path) : 0;
+}
 
+using StoragePointer = std::shared_ptr<Storage>;
+
+// A way to save. What a program does that starts, saves and ends: it saves a number; and what one that starts after a
+// crash finds: the number, 0 where there is nothing. Everything that is there must be whole.
+struct WayToSave {
+  std::string name;
+  std::function<void(const StoragePointer&, int ranks, double number)> save;
+  std::function<double(const StoragePointer&)> found;
+  int before = 1;  // so many saves come before the one that is stopped, where it is to be no first one
+};
+
+WayToSave into(const std::string& name, const std::string& path, const SaveOptions& options = {}) {
+  const auto save_number = [=](const StoragePointer& storage, int ranks, double number) {
+    spawn(ranks, [&](World&) {
+      SaveOptions with = options;
+      with.storage = storage;
+      save(state_of(number, ranks), path, with);
+    });
+  };
+  return {name, save_number, [=](const StoragePointer& storage) { return number_or_none(storage, path); }};
+}
+
+WayToSave in_background() {
+  WayToSave way = into("Async", kPath);
+  way.save = [](const StoragePointer& storage, int ranks, double number) {
+    spawn(ranks, [&](World&) { save_async(state_of(number, ranks), kPath, {.storage = storage}).wait(); });
+  };
+  return way;
+}
+
+WayToSave on_a_base() {
+  const std::string base = kFolder + "/base";
+  WayToSave way = into("Incremental", kPath);
+  way.save = [=](const StoragePointer& storage, int ranks, double number) {
+    spawn(ranks, [&](World& world) {
+      if (number_or_none(storage, base) == 0) save(large_state_of(100, ranks), base, {.storage = storage});
+      barrier(world.group());
+      const auto result = save(large_state_of(number, ranks), kPath, {.storage = storage, .base = base});
+      EXPECT_GT(result.bytes_in_base, 0);
+    });
+  };
+  way.found = [=](const StoragePointer& storage) {
+    const double number = number_or_none(storage, kPath);
+    EXPECT_TRUE(number == 0 || number_at(storage, base) == 100);
+    return number;
+  };
+  return way;
+}
+
+// A run that goes on: it looks for the newest, saves the next step, and removes old ones.
+CheckpointManager run_in(const StoragePointer& storage, StateDict& state) {
+  CheckpointManager checkpoints(kFolder, {.keep_last = 2, .incremental = true, .storage = storage});
+  checkpoints.load_latest(state);
+  EXPECT_TRUE(checkpoints.warnings().empty());
+  return checkpoints;
+}
+
+// The number is the step. The first one stays, since the others stand on it.
+WayToSave managed(bool async) {
+  const auto save_number = [=](const StoragePointer& storage, int ranks, double number) {
+    spawn(ranks, [&](World&) {
+      StateDict state = large_state_of(0, ranks);
+      CheckpointManager checkpoints = run_in(storage, state);
+      state = large_state_of(number, ranks);
+      if (async) {
+        checkpoints.save_async(static_cast<int64_t>(number), state);
+        checkpoints.wait();
+      } else {
+        checkpoints.save(static_cast<int64_t>(number), state);
+      }
+    });
+  };
+  const auto found = [](const StoragePointer& storage) {
+    const std::vector<int64_t> steps = stored::steps_in(*storage, kFolder);
+    for (const int64_t step : steps) {
+      EXPECT_EQ(number_at(storage, kFolder + "/" + stored::step_name(step)), static_cast<double>(step));
+    }
+    return steps.empty() ? 0. : static_cast<double>(steps.back());
+  };
+  return {async ? "ManagedAsync" : "Managed", save_number, found, 3};
+}
+
+// One step is saved again and again; the first time two that stand on it and on each other are saved, too.
+WayToSave managed_again() {
+  const auto save_number = [](const StoragePointer& storage, int ranks, double number) {
+    spawn(ranks, [&](World&) {
+      StateDict state = large_state_of(0, ranks);
+      CheckpointManager checkpoints = run_in(storage, state);
+      checkpoints.save(10, large_state_of(number, ranks));
+      if (number == 1) {
+        for (const int64_t step : {20, 30}) {
+          checkpoints.save(step, large_state_of(static_cast<double>(step), ranks));
+        }
+      }
+    });
+  };
+  const auto found = [](const StoragePointer& storage) {
+    for (const int64_t step : {20, 30}) {
+      const double number = number_or_none(storage, kFolder + "/" + stored::step_name(step));
+      EXPECT_TRUE(number == 0 || number == static_cast<double>(step));
+    }
+    return number_or_none(storage, kFolder + "/step-10");
+  };
+  return {"ManagedAgain", save_number, found};
+}
+
+class CheckpointCrashTest : public ::testing::TestWithParam<std::tuple<WayToSave, int, bool, bool>> {};
+
+// Stops after every number of operations, and looks at what is left.
 TEST_P(CheckpointCrashTest, OldOrNew) {
-  const auto [ranks, overwrites, can_exchange] = GetParam();
+  const auto& [way, ranks, overwrites, can_exchange] = GetParam();
+  const int before = overwrites ? way.before : 0;
+  const auto start = std::make_shared<SimulatedDisk>(can_exchange);
+  for (int number = 1; number <= before; ++number) way.save(storage_on(start), ranks, number);
   int64_t stops = 0;
-  for (int64_t count = 0;; ++count) {
-    const auto disk = std::make_shared<SimulatedDisk>(can_exchange);
-    if (overwrites) save_number(ranks, storage_on(disk), 1);
+  for (int64_t count = 0; !HasFailure(); ++count) {
+    SCOPED_TRACE(count);
+    const auto disk = start->after_restart({Survivors::all});
     disk->stop_after(count);
     bool finished = true;
     try {
-      save_number(ranks, storage_on(disk), 2);
+      way.save(storage_on(disk), ranks, before + 1);
     } catch (const PowerLoss&) {
       finished = false;
     } catch (const std::exception&) {
       finished = false;
     }
     for (const Survivors survivors : {Survivors{Survivors::none}, Survivors{Survivors::all},
-                                      Survivors{Survivors::some, 1}, Survivors{Survivors::some, 2}}) {
+                                      Survivors{Survivors::some, static_cast<unsigned>(count)}}) {
       const auto restarted = disk->after_restart(survivors);
-      const double number = number_on(storage_on(restarted));
-      EXPECT_TRUE(number == 2 || (!finished && number == (overwrites ? 1 : 0)))
-          << "after " << count << " operations there is " << number;
-      // The next save works, whatever was left lying about.
-      if (count % 7 == 0) {
-        save_number(ranks, storage_on(restarted), 3);
-        EXPECT_EQ(number_on(storage_on(restarted)), 3);
-        EXPECT_TRUE(storage_on(restarted)->drafts(kPath).empty());
-      }
+      const double number = way.found(storage_on(restarted));
+      EXPECT_TRUE(number == before + 1 || (!finished && number == before)) << "there is " << number;
+      // The next save works, whatever was left lying about, and clears it away.
+      if (count % 7 != 0) continue;
+      way.save(storage_on(restarted), ranks, before + 2);
+      EXPECT_EQ(way.found(storage_on(restarted)), before + 2);
+      EXPECT_TRUE(storage_on(restarted)->drafts_in(kFolder).empty());
+      EXPECT_TRUE(stored::parts_in(*storage_on(restarted), kFolder).empty());
     }
     if (finished) break;
     ++stops;
@@ -148,8 +275,25 @@ TEST_P(CheckpointCrashTest, OldOrNew) {
   EXPECT_GT(stops, 20);  // so many operations there are at least
 }
 
+const auto kWays = ::testing::Values(
+    into("Folder", kPath), into("TorchFile", kPath + ".pt"), into("SafetensorsFile", kPath + ".safetensors"),
+    into("SafetensorsFolder", kPath, {.format = CheckpointFormat::safetensors}), in_background(), on_a_base());
+
+std::string case_name(const ::testing::TestParamInfo<CheckpointCrashTest::ParamType>& info) {
+  const auto& [way, ranks, overwrites, can_exchange] = info.param;
+  return way.name + (overwrites ? "Over" : "First") + "By" + std::to_string(ranks) +
+         (can_exchange ? "Exchanging" : "Renaming");
+}
+
 INSTANTIATE_TEST_SUITE_P(All, CheckpointCrashTest,
-                         ::testing::Combine(::testing::Values(1, 2, 3), ::testing::Bool(), ::testing::Bool()));
+                         ::testing::Combine(kWays, ::testing::Values(1, 2), ::testing::Bool(), ::testing::Bool()),
+                         case_name);
+
+// Over others only: the first of a run is saved as any other is.
+INSTANTIATE_TEST_SUITE_P(Runs, CheckpointCrashTest,
+                         ::testing::Combine(::testing::Values(managed(false), managed(true), managed_again()),
+                                            ::testing::Values(1, 2), ::testing::Values(true), ::testing::Bool()),
+                         case_name);
 
 // A storage that fails on one rank alone.
 class FailingStorage final : public Storage {
@@ -184,11 +328,9 @@ class FailingStorage final : public Storage {
 
 TEST(CheckpointFailureTest, OneRankCannotWriteAndAllSaySo) {
   const auto storage = memory_storage();
-  save_number(3, storage, 1);
+  spawn(3, [&](World&) { save(state_of(1, 3), kPath, {.storage = storage}); });
   spawn(3, [&](World& world) {
-    const auto mesh = init_device_mesh("cpu", {3});
-    const auto x = distribute_tensor(torch::full({kRows, 3}, 2.), mesh, {Shard(0)}, {.source = std::nullopt});
-    const StateDict state{{"x", x}, {"plain", torch::full({2}, 2.)}, {"number", 2.}};
+    const StateDict state = state_of(2, 3);
     const std::shared_ptr<Storage> own = world.rank() == 1 ? std::make_shared<FailingStorage>(storage) : storage;
     try {
       save(state, kPath, {.storage = own});
@@ -198,14 +340,14 @@ TEST(CheckpointFailureTest, OneRankCannotWriteAndAllSaySo) {
           << error.what_without_backtrace();
     }
     barrier(world.group());
-    EXPECT_EQ(number_on(storage), 1);
+    EXPECT_EQ(number_at(storage, kPath), 1);
     EXPECT_TRUE(storage->drafts(kPath).empty());
     barrier(world.group());
     // In the background the failure waits for whoever asks, or for the next save.
     save_async(state, kPath, {.storage = own});
     EXPECT_THROW(save_async(state, kPath, {.storage = storage}), c10::Error);
     save_async(state, kPath, {.storage = storage}).wait();
-    EXPECT_EQ(number_on(storage), 2);
+    EXPECT_EQ(number_at(storage, kPath), 2);
   });
 }
 

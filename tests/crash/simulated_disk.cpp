@@ -40,6 +40,12 @@ void SimulatedDisk::change(const std::string& parent, const Names& names) {
   folder->changes.push_back(names);
 }
 
+void SimulatedDisk::move(const Names& paths) {
+  std::map<std::string, Names> by_folder;
+  for (const auto& [path, node] : paths) by_folder[parent_of(path)][name_of(path)] = node;
+  for (const auto& [folder, names] : by_folder) change(folder, names);
+}
+
 SimulatedDisk::NodePointer SimulatedDisk::copy(const NodePointer& node, Survivors survivors, std::mt19937& random) {
   const auto result = std::make_shared<Node>(Node{.is_folder = node->is_folder});
   const auto choose = [&](size_t most) {
@@ -172,8 +178,8 @@ int SimulatedDisk::rename(const std::string& from, const std::string& to) {
   if (!node) return -ENOENT;
   const NodePointer there = find(to);
   if (there && there->is_folder && !there->names.empty()) return -ENOTEMPTY;
-  if (parent_of(from) != parent_of(to)) return -EXDEV;  // storage has no need of it
-  change(parent_of(to), {{name_of(from), nullptr}, {name_of(to), node}});
+  if (there && there->is_folder != node->is_folder) return there->is_folder ? -EISDIR : -ENOTDIR;
+  move({{from, nullptr}, {to, node}});
   return 0;
 }
 
@@ -183,8 +189,7 @@ int SimulatedDisk::exchange(const std::string& one, const std::string& other) {
   const NodePointer first = find(one);
   const NodePointer second = find(other);
   if (!first || !second) return -ENOENT;
-  if (parent_of(one) != parent_of(other)) return -EXDEV;
-  change(parent_of(one), {{name_of(one), second}, {name_of(other), first}});
+  move({{one, second}, {other, first}});
   return 0;
 }
 

@@ -69,6 +69,8 @@ class SimulatedDisk final : public Posix {
   bool goes_on();
   NodePointer find(const std::string& path) const;
   void change(const std::string& parent, const Names& names);
+  // By their paths. In one folder it is one step; of two folders each keeps its half by itself.
+  void move(const Names& paths);
   static NodePointer copy(const NodePointer& node, Survivors survivors, std::mt19937& random);
 
   NodePointer root_ = std::make_shared<Node>(Node{.is_folder = true});

@@ -24,9 +24,8 @@ std::shared_ptr<Storage> storage_on(const std::shared_ptr<SimulatedDisk>& disk) 
 void save_checkpoint(const std::shared_ptr<SimulatedDisk>& disk, const std::string& text) {
   const auto storage = storage_on(disk);
   const auto other_storage = storage_on(disk);
-  const std::string id = text + std::string(8 - text.size(), '0');  // of one length, as those of savers are
-  const auto draft = storage->draft(kFolder, id);
-  const auto other_draft = other_storage->draft(kFolder, id);
+  const auto draft = storage->draft(kFolder, text);
+  const auto other_draft = other_storage->draft(kFolder, text);
   write_all(*draft, "rank_0", text + " 0");
   write_all(*other_draft, "sharded/rank_1", text + " 1");
   const auto holes = draft->create("holes", 30);

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "sherd/sherd.h"
 
@@ -150,6 +151,43 @@ TEST_P(SlowRankTest, IsWaitedForLongerThanTheTimeout) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Steps, SlowRankTest, ::testing::Values("data", "commit", "one file"));
+
+// A storage that hangs, and is given up; the rank that was caught in it hears of it when it comes back.
+TEST(CheckpointRanksTest, ARankThatHangsIsGivenUpByTheOthersWhereTheyAreToldSo) {
+  const auto storage = memory_storage();
+  EXPECT_THAT(on_ranks(3, [&](World&) { save(state_of(1), kPath, {.storage = storage}); }), Each(Ended()));
+  for (const std::string where : {"__1_0.distcp", "the commit"}) {
+    std::atomic<int> gone_on{0};
+    const auto hang = [&] {
+      while (gone_on < 2) std::this_thread::sleep_for(milliseconds(1));  // until the others have left
+    };
+    const auto hangs = std::make_shared<StorageThatMeets>(storage, Meets{.at_file =
+                                                                             [&](const std::string& name) {
+                                                                               if (name == where) hang();
+                                                                             },
+                                                                         .at_commit =
+                                                                             [&] {
+                                                                               if (where == "the commit") hang();
+                                                                             }});
+    const bool in_commit = where == "the commit";
+    const auto ends = on_ranks(3, [&](World& world) {
+      const Ended end =
+          how_it_ends([&] { save(state_of(2), kPath, {.storage = hangs, .give_up_after = milliseconds(100)}); });
+      if (world.rank() != (in_commit ? 0 : 1)) ++gone_on;
+      EXPECT_EQ(end.kind, Kind::error);
+      EXPECT_THAT(end.text, HasSubstr("save: ranks are still at work, and the others have given them up\n"));
+      EXPECT_THAT(end.text, HasSubstr(in_commit ? "  rank 0: putting in place runs/ck for "
+                                                : "  rank 1: writing runs/ck/__1_0.distcp for "));
+      barrier(world.group());  // they go on together
+    });
+    EXPECT_THAT(ends, Each(Ended()));
+    EXPECT_EQ(number_in(storage), in_commit ? 2 : 1);  // the commit came to its end after all
+    EXPECT_THAT(storage->drafts(kPath), IsEmpty());
+  }
+  EXPECT_THAT(
+      on_ranks(2, [&](World&) { save(state_of(3), kPath, {.storage = storage, .give_up_after = milliseconds(0)}); }),
+      Each(::testing::Field(&Ended::text, HasSubstr("the time after which ranks give up is not positive"))));
+}
 
 TEST(CheckpointRanksTest, ARankThatReadsForLongIsWaitedFor) {
   const auto storage = memory_storage();
@@ -371,6 +409,35 @@ TEST(SaveAsyncTest, ProgressGrowsToItsEnd) {
     EXPECT_EQ(end.bytes, end.total);
     EXPECT_EQ(end.total, now.total);
   });
+}
+
+// A backend that a program had carries one thread's calls: two would mix.
+TEST(SaveAsyncTest, AGivenGroupIsNotUsedByTwoThreads) {
+  const auto storage = memory_storage();
+  const auto full = std::make_shared<StorageThatMeets>(storage, Meets{[](const std::string& name) {
+                                                         if (name.starts_with("__1_")) disk_is_full();
+                                                       }});
+  const auto slow = std::make_shared<StorageThatMeets>(
+      storage, Meets{[](const std::string&) { std::this_thread::sleep_for(milliseconds(5)); }});
+  spawn(2,
+        [&](World& world) {
+          const Group given = Group::from_backend(world.group().backend(c10::DeviceType::CPU), {0, 1});
+          for (int i = 1; i <= 10; ++i) {
+            SaveFuture future = save_async(state_of(i), kPath, {.group = given, .storage = slow});
+            at::Tensor sum = torch::full({4}, double(world.rank() + i));
+            all_reduce(given, sum);  // while a save may run, on the same backend
+            EXPECT_TRUE(sum.eq(2 * i + 1).all().item<bool>());
+            EXPECT_GT(future.wait().bytes, 0);
+            EXPECT_EQ(number_in(storage), i);
+            barrier(given);
+          }
+          // How it failed is told as ever: not by the call that starts it.
+          SaveFuture future = save_async(state_of(99), kPath, {.group = given, .storage = full});
+          barrier(given);
+          EXPECT_THAT(how_it_ends([&] { future.wait(); }).text, HasSubstr("rank 1: create: no space left"));
+          EXPECT_EQ(number_in(storage), 10);
+        },
+        {.timeout = kTimeout * 10});
 }
 
 TEST(SaveAsyncTest, AFailureIsToldByTheFutureOrElseByTheNextCall) {

@@ -257,6 +257,84 @@ TEST_F(CheckpointManagerTest, AChainOfReferencesIsNotKeptToItsBeginning) {
   EXPECT_TRUE(state.at("odd").tensor()->equal(*at(7).at("odd").tensor()));
 }
 
+TEST_F(CheckpointManagerTest, AStepThatIsSavedAgainTakesNothingFromThoseThatStandOnIt) {
+  spawn(2, [&](World&) {
+    CheckpointManager checkpoints(run(), {.incremental = true});
+    for (const int64_t step : {1, 2, 3}) checkpoints.save(step, state_at(step));
+    const StateDict other{{"constant", blocks_of(7.5)}, {"w", blocks_of(8)}, {"step", int64_t{1}}};
+    checkpoints.save(1, other);
+    for (const int64_t step : {2, 3}) expect_loads(checkpoints, step);
+    EXPECT_THAT(inspect_checkpoint(checkpoints.path_of(3)).bases, IsEmpty());
+    // Nothing of the step is kept for them: the next one stands on the newest, as ever.
+    checkpoints.save_async(4, state_at(4));
+    checkpoints.wait();
+    EXPECT_EQ(inspect_checkpoint(checkpoints.path_of(4)).bases.at(0).path, checkpoints.path_of(3));
+    checkpoints.save_async(3, other);
+    checkpoints.wait();
+    expect_loads(checkpoints, 4);
+    EXPECT_THAT(checkpoints.warnings(), IsEmpty());
+    StateDict state = state_at(0);
+    load(state, checkpoints.path_of(1));
+    EXPECT_TRUE(state.at("constant").tensor()->equal(blocks_of(7.5)));
+  });
+}
+
+TEST_F(CheckpointManagerTest, WhereWhatStandsOnAStepIsDamagedItIsSavedAgainWithAWarning) {
+  save_steps({1, 2}, {.incremental = true});
+  flip_a_bit(2, "__0_0.distcp.blocks");
+  CheckpointManager checkpoints(run(), {.incremental = true});
+  checkpoints.save(1, state_at(1));
+  expect_loads(checkpoints, 1);
+  ASSERT_EQ(checkpoints.warnings().size(), 1U);
+  EXPECT_THAT(without_folder(checkpoints.warnings().front()),
+              HasSubstr("DIR/run/step-2 uses blocks of step-1, which is saved again, and is damaged itself: "));
+}
+
+// Of two that can be read in part, the newer one has a tensor that the older one lacks.
+TEST_F(CheckpointManagerTest, NothingOfASkippedOneStaysInTheState) {
+  spawn(2, [&](World& world) {
+    const auto mesh = init_device_mesh("cpu", {2});
+    const auto rows = [&](double value) {
+      return distribute_tensor(torch::full({1 << 20, 2}, value), mesh, {Shard(0)});
+    };
+    CheckpointManager checkpoints(run());
+    checkpoints.save(10, {{"z", rows(1)}});
+    checkpoints.save(20, {{"a", rows(2)}, {"plain", torch::full({4}, 2.)}, {"new", 2.}, {"z", rows(2)}});
+    barrier(world.group());
+    if (world.rank() == 0) {
+      const fs::path last = file(20, "__1_0.distcp");  // its end is read last
+      std::fstream bytes(last, std::ios::in | std::ios::out | std::ios::binary);
+      bytes.seekp(static_cast<std::streamoff>(fs::file_size(last)) - (1 << 20));
+      bytes.put('?');
+    }
+    barrier(world.group());
+    const at::Tensor plain = torch::zeros({4});
+    StateDict state{{"a", rows(0)}, {"plain", plain}, {"new", 0.}, {"z", rows(0)}};
+    EXPECT_EQ(checkpoints.load_latest(state, {.strict = false}), 10);
+    EXPECT_EQ(checkpoints.warnings().size(), 1U);
+    EXPECT_TRUE(to_local(*state.at("z").tensor()).eq(1).all().item<bool>());
+    EXPECT_TRUE(to_local(*state.at("a").tensor()).eq(0).all().item<bool>());
+    EXPECT_TRUE(plain.eq(0).all().item<bool>());
+    EXPECT_EQ(*state.at("new").number(), 0);
+  });
+}
+
+// Names in the run's folder that are no leftovers of its steps.
+TEST_F(CheckpointManagerTest, OnlyDraftsOfStepsAreClearedAway) {
+  save_steps({10});
+  const std::string id = "0123456789abcdef0123456789abcdef";
+  const std::vector<std::string> others = {"step-10.tmp-mine", "step-10.old-backup", "best.tmp-" + id};
+  for (const std::string& name : others) fs::copy(file(10, ""), folder_ / "run" / name, fs::copy_options::recursive);
+  fs::copy(file(10, ""), folder_ / "run" / ("step-20.tmp-" + id), fs::copy_options::recursive);
+  CheckpointManager checkpoints(run(), {.keep_last = 1});
+  StateDict state = state_at(0);
+  EXPECT_EQ(checkpoints.load_latest(state), 10);
+  EXPECT_FALSE(fs::exists(folder_ / "run" / ("step-20.tmp-" + id)));
+  checkpoints.save(30, state_at(30));  // which removes step 10
+  EXPECT_EQ(checkpoints.steps(), Steps{30});
+  for (const std::string& name : others) EXPECT_TRUE(fs::exists(folder_ / "run" / name / ".metadata")) << name;
+}
+
 TEST_F(CheckpointManagerTest, WhereNoneCanBeLoadedItSaysSo) {
   save_steps({10, 20});
   fs::remove(file(20, "__0_0.distcp"));
