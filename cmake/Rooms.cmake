@@ -75,10 +75,12 @@ function(sherd_link_libraries target)
       target_link_options(${target} PRIVATE -Wl,--exclude-libs,${file_name})
     endif()
   endforeach()
-  if(archives)
+  if(archives)  # LLVM's ar has no OPEN
+    set(file $<TARGET_FILE_NAME:${target}>)
     add_custom_command(TARGET ${target} POST_BUILD WORKING_DIRECTORY $<TARGET_FILE_DIR:${target}> VERBATIM
                        COMMAND sh -c "printf '%s\\n' \"$@\" | '${CMAKE_AR}' -M" sh
-                               "OPEN $<TARGET_FILE_NAME:${target}>" ${archives} SAVE END)
+                               "CREATE ${file}.whole" "ADDLIB ${file}" ${archives} SAVE END
+                       COMMAND ${CMAKE_COMMAND} -E rename ${file}.whole ${file})
   endif()
 endfunction()
 

@@ -10,8 +10,6 @@ add_dependencies(command_test sherd_command)
 sherd_test(run_test LABEL multiprocess LINK core SOURCES multiprocess/run_test.cpp)
 add_dependencies(run_test sherd_command)
 
-sherd_fuzz(parse_fuzz)
-
 # sherd_script_test(<name> LABEL <label> COMMAND <word>...): a test that is no GoogleTest program.
 function(sherd_script_test name)
   cmake_parse_arguments(TEST "" "LABEL" "COMMAND" ${ARGN})

@@ -23,10 +23,6 @@ sherd_test(format_errors LABEL error LINK core SOURCES
   error/format_metadata_errors_test.cpp
   error/format_pickle_errors_test.cpp)
 
-foreach(target archive_fuzz manifest_fuzz metadata_fuzz safetensors_fuzz texts_fuzz unpickle_fuzz)
-  sherd_fuzz(${target})
-endforeach()
-
 # Python compares what sherd reads and writes with what it reads and writes itself.
 add_executable(format_probe python/format_probe.cpp)
 set_target_properties(format_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)

@@ -3,7 +3,6 @@
 sherd_test(xla_unit LABEL unit LINK core SOURCES unit/xla/xla_sharding_test.cpp)
 sherd_test(xla_property LABEL property LINK core SOURCES property/xla_test.cpp)
 sherd_test(xla_errors LABEL error LINK core SOURCES error/xla_errors_test.cpp)
-sherd_fuzz(xla_fuzz)
 sherd_test(xla_bridge LABEL unit LINK sherd SOURCES unit/tensor/xla_bridge_test.cpp)
 sherd_test(xla_bridge_errors LABEL error LINK sherd SOURCES error/xla_bridge_errors_test.cpp)
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "format/archive.h"
+#include "format/own_digests.h"
 #include "fuzz/format_check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -20,6 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       read_or_refuse([&] { read_record(source, record, "input"); });
     }
     must_hold(total <= source.size(), "records overlap");
+    read_or_refuse([&] { digests_in(source, archive, "input"); });
   });
   return 0;
 }

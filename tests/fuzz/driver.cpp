@@ -1,6 +1,6 @@
-// Runs a fuzz target (LLVMFuzzerTestOneInput) under any compiler: mutates the lines of a seeds file, or the files of a
-// seeds folder, for SHERD_FUZZ_SECONDS, two by default. The sequence is the same in every run. Where the target
-// crashes, the input is printed; put it into a unit test.
+// Runs a fuzz target (LLVMFuzzerTestOneInput) under any compiler: takes the files of its seeds folder, then mutates
+// them for a second. The sequence is the same in every run. Where the target crashes, the input is printed; put it
+// into a unit test, or into the folder. With arguments it takes these files alone: what libFuzzer found elsewhere.
 
 #include <signal.h>
 #include <unistd.h>
@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -87,36 +86,36 @@ class Mutator {
   std::mt19937_64 random_;  // the default seed, so that a crash comes back
 };
 
-std::vector<std::string> read_seeds(const std::filesystem::path& path) {
-  std::vector<std::string> seeds;
-  if (!std::filesystem::is_directory(path)) {
-    std::ifstream file(path);
-    for (std::string line; std::getline(file, line);) seeds.push_back(line);
-    return seeds;
+std::vector<std::string> read_files(std::vector<std::filesystem::path> paths) {
+  std::sort(paths.begin(), paths.end());
+  std::vector<std::string> contents;
+  for (const auto& path : paths) {
+    std::ifstream file(path, std::ios::binary);
+    contents.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
   }
-  std::vector<std::filesystem::path> files(std::filesystem::directory_iterator(path), {});
-  std::sort(files.begin(), files.end());
-  for (const auto& name : files) {
-    std::ifstream file(name, std::ios::binary);
-    seeds.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-  }
-  return seeds;
+  return contents;
+}
+
+void try_input(std::string input) {
+  current = std::move(input);
+  LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(current.data()), current.size());
 }
 
 }  // namespace
 
-int main() {
-  const std::vector<std::string> seeds = read_seeds(SHERD_FUZZ_SEEDS);
+int main(int argc, char** argv) {
+  for (const int number : {SIGABRT, SIGSEGV, SIGFPE, SIGILL, SIGBUS}) ::signal(number, print_input);
+  if (argc > 1) {
+    for (const std::string& input : read_files({argv + 1, argv + argc})) try_input(input);
+    return 0;
+  }
+  const std::vector<std::string> seeds = read_files({std::filesystem::directory_iterator(SHERD_FUZZ_SEEDS), {}});
   if (seeds.empty()) return std::cerr << "fuzz: no seeds in " << SHERD_FUZZ_SEEDS << "\n", 1;
 
-  for (const int number : {SIGABRT, SIGSEGV, SIGFPE, SIGILL, SIGBUS}) ::signal(number, print_input);
-  const char* const seconds = std::getenv("SHERD_FUZZ_SECONDS");
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds == nullptr ? 2 : std::atoi(seconds));
+  for (const std::string& seed : seeds) try_input(seed);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   Mutator mutator(seeds);
   int64_t count = 0;
-  for (; count % 256 != 0 || std::chrono::steady_clock::now() < end; ++count) {
-    current = count < static_cast<int64_t>(seeds.size()) ? seeds[static_cast<size_t>(count)] : mutator.next();
-    LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(current.data()), current.size());
-  }
-  std::cout << "fuzz: " << count << " inputs\n";
+  for (; count % 256 != 0 || std::chrono::steady_clock::now() < end; ++count) try_input(mutator.next());
+  std::cout << "fuzz: " << seeds.size() << " seeds, " << count << " inputs made of them\n";
 }

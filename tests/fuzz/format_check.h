@@ -19,12 +19,12 @@ inline void must_hold(bool holds, const char* what) {
   std::abort();
 }
 
-/// Runs `call`; a refusal is std::invalid_argument, and nothing else may be thrown.
-template <class Call>
+/// Runs `call`; nothing but a refusal may be thrown.
+template <class Refusal = std::invalid_argument, class Call>
 void read_or_refuse(const Call& call) {
   try {
     call();
-  } catch (const std::invalid_argument& error) {
+  } catch (const Refusal& error) {
     must_hold(std::string_view(error.what()).find(": ") != std::string_view::npos, "a refusal without a sentence");
   }
 }

@@ -1,7 +1,4 @@
 // libFuzzer: every text that the layout parsers read.
-//
-//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -DFMT_HEADER_ONLY -Iinclude -Isrc -Itests
-//       tests/fuzz/parse_fuzz.cpp src/layout/*.cpp -o parse_fuzz && ./parse_fuzz
 
 #include <cstddef>
 #include <cstdint>

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "format/own_digests.h"
 #include "format/safetensors.h"
 #include "fuzz/format_check.h"
 
@@ -24,6 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const NamedSafetensors named[] = {{"file", file}};
       metadata_of(named, "folder");
     });
+    read_or_refuse([&] { digests_in(MemorySource(bytes_of(input)), file, "input"); });
     std::string written = lay_out_safetensors(file);
     written.resize(static_cast<size_t>(file.size));
     must_hold(read_safetensors(MemorySource(bytes_of(written)), "written") == file,
