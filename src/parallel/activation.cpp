@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <charconv>
 
+#include "comm/call.h"
 #include "comm/errors.h"
 #include "parallel/axis_of.h"
+#include "sherd/box.h"
 #include "sherd/dtensor.h"
 
 namespace sherd::detail {
@@ -59,7 +61,7 @@ ActivationForm form_of(const Tensor& tensor, const DeviceMesh& pipeline) {
 }
 
 std::string describe(const ActivationForm& form) {
-  std::string text = fmt::format("{} [{}]", c10::toString(form.dtype), fmt::join(form.shape, ", "));
+  std::string text = dtype_name(form.dtype) + to_string(form.shape);
   if (!form.axes.empty()) text += " " + to_string(form.placements);
   return text + (form.needs_grad ? ", with gradient" : "");
 }

@@ -161,21 +161,25 @@ TEST(StagesErrorsTest, ExpertsAndTokensThatCannotBe) {
                                "  capacity: -1\n"
                                "  help: ExpertParallelOptions{.capacity = 2 * tokens * choices / experts}")));
   EXPECT_THAT(texts([&](const DeviceMesh& mesh) {
-                const DeviceMesh other = init_device_mesh("cpu", {2}, {"dp"});
-                const Tensor tokens = distribute_tensor(torch::ones({4, 2}), other, {Shard(0)});
-                expert_parallel(tokens, chosen, torch::ones({4, 1}), mesh, doubling(4));
-              }),
-              Each(std::string("expert_parallel: the tokens' mesh does not have the experts' axis\n"
-                               "  tokens: f32[4@dp, 2] on [dp=2]\n"
-                               "  axis: [ep=2]\n"
-                               "  help: distribute the tokens on the mesh that the axis was sliced from")));
-  EXPECT_THAT(texts([&](const DeviceMesh& mesh) {
                 const Tensor weights = distribute_tensor(torch::ones({4, 1}), mesh, {Replicate()});
                 expert_parallel(torch::ones({4, 2}), chosen, weights, mesh, doubling(4));
               }),
               Each(std::string("expert_parallel: tokens are plain and this is not\n"
                                "  tensor: f32[4, 1] on [ep=2]\n"
                                "  help: sherd::to_local(tensor)")));
+}
+
+TEST(StagesErrorsTest, TokensOnAMeshWithoutTheExpertsAxis) {
+  const auto texts = errors_of_ranks(4, [](World&) {
+    const DeviceMesh experts = init_device_mesh("cpu", {4}, {"ep"});
+    const DeviceMesh other = init_device_mesh("cpu", {2, 2}, {"dp", "tp"});
+    const Tensor tokens = distribute_tensor(torch::ones({4, 2}), other, {Shard(0), Replicate()});
+    expert_parallel(tokens, torch::zeros({4, 1}, torch::kLong), torch::ones({4, 1}), experts, doubling(4));
+  });
+  EXPECT_THAT(texts, Each(std::string("expert_parallel: the tokens' mesh does not have the experts' axis\n"
+                                      "  tokens: f32[4@dp, 2] on [dp=2, tp=2]\n"
+                                      "  axis: [ep=4]\n"
+                                      "  help: distribute the tokens on the mesh that the axis was sliced from")));
 }
 
 TEST(StagesErrorsTest, AStageThatMakesSomethingElseOfTheSecondMicrobatch) {
