@@ -55,9 +55,13 @@ if(SHERD_MPI)
   set_tests_properties(mpirun_other_world_test PROPERTIES PASS_REGULAR_EXPRESSION
     "init: MPI did not start the ranks of this world\n  torchrun: rank 1 of 2\n  MPI: rank 0 of 1\n  help: mpirun -n 4 ./program, or another backend")
   sherd_mpi_test(mpirun_early_end_test 3 failing_program LABEL multiprocess ARGUMENTS "ends early" 1 mpi
-    ENVIRONMENT SHERD_TIMEOUT=2)
+    ENVIRONMENT SHERD_TIMEOUT=5)
   set_tests_properties(mpirun_early_end_test PROPERTIES
     PASS_REGULAR_EXPRESSION "all_reduce: rank 1 has already ended")
+  sherd_mpi_test(mpirun_late_rank_test 3 failing_program LABEL multiprocess ARGUMENTS "is late" 1 mpi
+    ENVIRONMENT SHERD_TIMEOUT=2)
+  set_tests_properties(mpirun_late_rank_test PROPERTIES
+    PASS_REGULAR_EXPRESSION "all_reduce: rank 1 never came")
 endif()
 
 sherd_test(comm_test LABEL unit LINK sherd

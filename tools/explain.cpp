@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -24,6 +25,7 @@ constexpr const char* kExamples =
     "  sherd explain redistribute \"f32[64@tp, 32]\" \"f32[64, 32@tp]\" --mesh \"[tp=4]\"\n"
     "  sherd explain redistribute \"f32[64, 32] P(sum)@tp\" \"f32[64@dp, 32]\" --mesh \"[tp=4]\" --to-mesh "
     "\"[dp=2]\"\n"
+    "  sherd explain redistribute \"f32[64, 32] P(sum)@tp\" \"f32[64, 32]\" --mesh \"[dp=2, tp=4]\" --prefer bytes\n"
     "  sherd explain mylib::ffn \"f32[8, 6@tp]\" \"f32[6@tp, 4]\" --rule \"b d, d f -> b f | reduce d\" --mesh "
     "\"[tp=2]\"\n";
 
@@ -145,7 +147,21 @@ void print_json(const Explanation& e) {
 }
 
 // `redistribute` is no operator of torch: its two tensors are where one is and where it shall be.
-int print_redistribution(const OperatorCall& call, const Mesh& mesh, const Mesh& to_mesh, bool as_json) {
+struct MoveQuestion {
+  Mesh mesh;
+  Mesh to_mesh;
+  std::string prefer;
+  bool as_json = false;
+};
+
+// The library's own: SHERD_COSTS, or the defaults.
+CommCosts costs_of_environment() {
+  const char* text = std::getenv("SHERD_COSTS");  // NOLINT(concurrency-mt-unsafe): there is one thread
+  return text == nullptr || *text == '\0' ? CommCosts() : parse_costs(text);
+}
+
+int print_redistribution(const OperatorCall& call, const MoveQuestion& question) {
+  const auto& [mesh, to_mesh, prefer, as_json] = question;
   if (call.operands.size() != 2 || !call.operands[0] || !call.operands[1]) {
     throw std::invalid_argument(
         ErrorText("explain", "redistribute needs two tensors: from and to")
@@ -154,7 +170,10 @@ int print_redistribution(const OperatorCall& call, const Mesh& mesh, const Mesh&
   }
   const TensorText& from = *call.operands[0];
   const TensorText& to = *call.operands[1];
-  const std::string plan = explain_redistribution(from, mesh, to, to_mesh);
+  PlanPreferences preferences{.costs = costs_of_environment()};
+  if (prefer == "bytes") preferences.prefer = PlanPreferences::Prefer::bytes;
+  if (prefer == "latency") preferences.prefer = PlanPreferences::Prefer::latency;
+  const std::string plan = explain_redistribution(from, mesh, to, to_mesh, preferences);
   if (as_json) {
     Json json = {{"op", call.op}, {"from", to_string(from, mesh)}, {"to", to_string(to, to_mesh)}, {"plan", plan}};
     if (mesh != to_mesh) json["to_mesh"] = to_string(to_mesh);
@@ -169,7 +188,7 @@ int print_redistribution(const OperatorCall& call, const Mesh& mesh, const Mesh&
 
 int explain(const Verb& verb, const Arguments& arguments) {
   OperatorCall call;
-  std::string mesh_text, to_mesh_text;
+  std::string mesh_text, to_mesh_text, prefer;
   std::vector<std::string> tensors, plain;
   bool as_json = false;
   CLI::App parser(verb.summary);
@@ -178,6 +197,9 @@ int explain(const Verb& verb, const Arguments& arguments) {
   parser.add_option("tensors", tensors, "its tensors, in order: \"f32[64, 32@tp]\"; - for one that is left out");
   parser.add_option("--mesh", mesh_text, "the mesh: [dp=2, tp=4]")->required();
   parser.add_option("--to-mesh", to_mesh_text, "of redistribute: the mesh of the second tensor, where it is another");
+  parser
+      .add_option("--prefer", prefer, "of redistribute: the fewest bytes, or the least time by SHERD_COSTS (by size)")
+      ->check(CLI::IsMember({"bytes", "latency"}));
   parser.add_option("--arg", plain, "another argument: dim=1, keepdim=true, size=[4,8]")
       ->allow_extra_args(false)
       ->delimiter('\0');
@@ -195,11 +217,16 @@ int explain(const Verb& verb, const Arguments& arguments) {
                                     .fact("operator", call.op)
                                     .help("leave --to-mesh away"));
   }
+  if (!prefer.empty() && call.op != "redistribute") {
+    throw std::invalid_argument(ErrorText("explain", "--prefer is for redistribute: operators choose by bytes alone")
+                                    .fact("operator", call.op)
+                                    .help("leave --prefer away"));
+  }
   for (const std::string& text : tensors) {
     const Mesh& on = call.operands.empty() ? mesh : to_mesh;
     call.operands.push_back(text == "-" ? std::nullopt : std::optional(parse_tensor(text, on)));
   }
-  if (call.op == "redistribute") return print_redistribution(call, mesh, to_mesh, as_json);
+  if (call.op == "redistribute") return print_redistribution(call, {mesh, to_mesh, prefer, as_json});
   for (const std::string& text : plain) call.arguments.push_back(parse_argument(text));
   const Explanation explanation = sherd::explain(call, mesh);
   as_json ? print_json(explanation) : fmt::print("{}", to_string(explanation));

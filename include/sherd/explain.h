@@ -94,13 +94,20 @@ struct Explanation {
 /// The dtype of an output is guessed: that of the first operand with a fraction, but for comparisons and indices.
 Explanation explain(const OperatorCall& call, const Mesh& mesh);
 
+/// What a plan is chosen by, as RedistributeOptions and set_costs (redistribute.h) say it to the library.
+struct PlanPreferences {
+  enum class Prefer : uint8_t { automatic, bytes, latency };
+  Prefer prefer = Prefer::automatic;
+  CommCosts costs = {};
+};
+
 /// How a tensor would be moved from one layout to another on the mesh, in the words of docs/moving.md:
 /// "exchange@tp 6.0 KiB". Throws std::invalid_argument where they are not of one shape and dtype.
 std::string explain_redistribution(const TensorText& from, const TensorText& to, const Mesh& mesh,
-                                   const CommCosts& costs = {});
+                                   const PlanPreferences& preferences = {});
 /// The same to another mesh: "reduce to [dp=2] 192 B, exchange@dp 64 B".
 std::string explain_redistribution(const TensorText& from, const Mesh& mesh, const TensorText& to, const Mesh& to_mesh,
-                                   const CommCosts& costs = {});
+                                   const PlanPreferences& preferences = {});
 
 /// The rules that the tables have for an operator ("mm", "aten::mm", "mylib::ffn"), in the notation of docs/rules.md;
 /// "computed from shapes" where a function makes it. None: it runs whole on every rank.

@@ -20,7 +20,7 @@ namespace {
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
 
-constexpr size_t kTextBytes = 160;  // of a call's description; longer ones are cut
+constexpr size_t kTextBytes = 512;  // of a call's description; longer ones are cut
 
 }  // namespace
 
@@ -99,6 +99,8 @@ void HierarchicalBackend::run(const Call& call) {
   check_blocks_per_rank(call, parts_.ranks);
   check_on_cpu(call);
   check_open(name_of(call.kind));
+  // What ranks of a host say to each other here serves the call; whether all mean the same by that is told with it.
+  const PurposeScope own_calls(nullptr);
   std::vector<CallShape> calls;
   try {
     if (meet(call)) return with_contiguous(call, [&](const Call& dense) { move(dense); });

@@ -11,11 +11,13 @@ namespace sherd::plan {
 
 /// Of what a rank holds it keeps the rows that `target` gives to its place along `axes`, wherever it stands along the
 /// others; and of these, its share along the `sharers`, cut evenly in dim `dim`. Neither where the lists are empty.
+/// Where rows will be kept along `later` axes, too, it has its share of what each place along them will keep.
 struct Cut {
-  Placements target;
-  std::vector<int64_t> axes;
-  std::vector<int64_t> sharers;
+  Placements target = {};
+  std::vector<int64_t> axes = {};
+  std::vector<int64_t> sharers = {};
   int64_t dim = -1;
+  std::vector<int64_t> later = {};
   bool empty() const { return axes.empty() && sharers.empty(); }
   bool operator==(const Cut&) const = default;
 };
@@ -39,6 +41,8 @@ class Held {
   RunGrid grid(const Dims& coordinate) const;
 
  private:
+  RunList shared(RunList runs, const Dims& coordinate) const;
+
   Layout layout_;
   Cut cut_;
   Layout target_;  // of the cut

@@ -8,6 +8,7 @@
 
 #include <map>
 
+#include "comm/answers.h"
 #include "comm/call.h"
 #include "comm/errors.h"
 #include "comm/mesh_group.h"
@@ -38,6 +39,19 @@ std::vector<RankPart> boxes_of_all(const Group& group, const std::vector<Box>& m
     for (size_t k = 0; k < theirs.size(); ++k) parts.push_back({group.ranks()[i], k, plan::grid_of(theirs[k])});
   }
   return parts;
+}
+
+// An error on every rank where they mean different tensors, by what each of them told: they would wait for each other,
+// or take each other's elements for their own.
+void check_same_tensor(const char* operation, const Group& group, const std::vector<std::string>& told) {
+  for (size_t i = 1; i < told.size(); ++i) {
+    if (told[i] == told[0]) continue;
+    detail::throw_value_error(
+        ErrorText(operation, "the ranks mean different tensors")
+            .fact(fmt::format("rank {}", group.ranks()[0]), told[0])
+            .fact(fmt::format("rank {}", group.ranks()[i]), told[i])
+            .help(fmt::format("call {} with the same shape, placements and dtype on every rank", operation)));
+  }
 }
 
 }  // namespace
@@ -131,7 +145,7 @@ Tensor from_boxes(const std::vector<BoxTensor>& boxes, const Dims& shape, const 
   const auto spec = detail::intern_spec(mesh, placements, shape, detail::contiguous_strides(shape));
   if (!mesh.coordinate()) return detail::wrap(spec, at::empty({0}, options));
   const Group group = detail::group_of(mesh);
-  agree(group, kOperation, [&] {
+  const auto told = detail::answers_of_all(group, kOperation, [&] {
     for (const BoxTensor& piece : boxes) {
       detail::check_inside(kOperation, piece.box, shape);
       if (piece.tensor.sizes() == at::IntArrayRef(piece.box.size) && piece.tensor.scalar_type() == dtype) continue;
@@ -141,7 +155,10 @@ Tensor from_boxes(const std::vector<BoxTensor>& boxes, const Dims& shape, const 
                                                                 detail::dtype_name(piece.tensor.scalar_type())))
                                     .help("BoxTensor{box, tensor} with tensor.sizes() == box.size"));
     }
+    return to_string(TensorText{detail::dtype_name(dtype), shape, placements}, mesh.mesh()) + " on " +
+           to_string(mesh.mesh());
   });
+  check_same_tensor(kOperation, group, told);
   std::vector<Box> mine;
   for (const BoxTensor& piece : boxes) mine.push_back(piece.box);
   const std::vector<RankPart> held = boxes_of_all(group, mine);

@@ -178,8 +178,10 @@ class Walk {
     const auto text = [&] { return text_of(0); };
     const StepScope scope(text);
     swap_parts(*way_.all, {held_}, std::move(parts), transfers, 0, options_.staging_bytes);
-    const c10::ScalarType dtype = reduce_dtype_for(held_.tensor.scalar_type(), options_);
     const Reduction reduction = reduction_of(before_);
+    c10::ScalarType dtype = reduce_dtype_for(held_.tensor.scalar_type(), options_);
+    // The sum of what is averaged afterwards may be more than 16 bits hold.
+    if (reduction.divisor > 1 && c10::isReducedFloatingType(dtype)) dtype = c10::ScalarType::Float;
     for (size_t p = 0; p < pieces.size(); ++p) {
       const HeldPart& first = arrived[p * work.parts];
       if (first.tensor.numel() == 0) continue;

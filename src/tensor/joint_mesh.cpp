@@ -65,6 +65,7 @@ std::optional<DeviceMesh> joint_mesh(const DeviceMesh& a, const DeviceMesh& b) {
 }
 
 Placements lifted_placements(const Placements& placements, const DeviceMesh& part, const DeviceMesh& whole) {
+  if (part == whole) return placements;  // whose axes may have no names to be told apart by
   Placements result;
   for (const MeshAxis& axis : whole.mesh().axes()) {
     const auto& axes = part.mesh().axes();
@@ -77,6 +78,7 @@ Placements lifted_placements(const Placements& placements, const DeviceMesh& par
 Tensor lifted(const Tensor& tensor, const DeviceMesh& whole) {
   DTensorMeta* meta = meta_of(tensor);
   const Spec& from = *meta->spec;
+  if (from.mesh == whole) return tensor;
   uint64_t gathers = 0;
   for (int64_t axis = 0; axis < whole.ndim(); ++axis) {
     const auto& axes = from.mesh.mesh().axes();

@@ -25,7 +25,10 @@ struct PlanKey {
   SpecPtr from;
   SpecPtr to;
   c10::ScalarType dtype;
+  c10::ScalarType moved;    // the type that values travel in
+  c10::ScalarType reduced;  // and that Partials are reduced in
   Prefer prefer;
+  int64_t staging_bytes;
   uint64_t costs;  // by their version
   bool operator==(const PlanKey&) const = default;
 };
@@ -33,7 +36,8 @@ struct PlanKeyHash {
   size_t operator()(const PlanKey& key) const {
     size_t hash = reinterpret_cast<size_t>(key.from.get()) * 0x9E3779B97F4A7C15ULL;
     hash ^= reinterpret_cast<size_t>(key.to.get()) + (hash >> 17);
-    return hash * 31 + static_cast<size_t>(key.dtype) * 4 + static_cast<size_t>(key.prefer);
+    const size_t types = (static_cast<size_t>(key.dtype) * 64 + static_cast<size_t>(key.moved)) * 64;
+    return hash * 31 + (types + static_cast<size_t>(key.reduced)) * 4 + static_cast<size_t>(key.prefer);
   }
 };
 constexpr size_t kPlansKept = 1024;
@@ -74,13 +78,18 @@ plan::Prefer plan_preference(Prefer prefer) {
 PlannedPtr plan_between(const SpecPtr& from, const SpecPtr& to, c10::ScalarType dtype,
                         const RedistributeOptions& options) {
   thread_local std::unordered_map<PlanKey, PlannedPtr, PlanKeyHash> plans;
-  PlanKey key{from, to, dtype, options.prefer, costs_version()};
+  const c10::ScalarType moved = options.move_dtype.value_or(dtype);
+  const c10::ScalarType reduced = options.reduce_dtype.value_or(dtype);
+  PlanKey key{from, to, dtype, moved, reduced, options.prefer, options.staging_bytes, costs_version()};
   if (const auto found = plans.find(key); found != plans.end()) return found->second;
   if (plans.size() >= kPlansKept) plans.clear();
-  const auto element_size = static_cast<int64_t>(c10::elementSize(dtype));
   auto planned = std::make_shared<const Planned>(
-      plan::plan_redistribution(from->mesh.mesh(), from->sizes, element_size, from->placements, to->placements,
-                                {.prefer = plan_preference(options.prefer), .costs = current_costs()}),
+      plan::plan_redistribution(from->mesh.mesh(), from->sizes, static_cast<int64_t>(c10::elementSize(moved)),
+                                from->placements, to->placements,
+                                {.prefer = plan_preference(options.prefer),
+                                 .costs = current_costs(),
+                                 .reduced_size = static_cast<int64_t>(c10::elementSize(reduced)),
+                                 .staging_bytes = options.staging_bytes}),
       std::make_shared<Purpose>(text_of_move(*from, dtype, to->placements)));
   plans.emplace(std::move(key), planned);
   return planned;
@@ -157,11 +166,11 @@ Tensor redistributed(const Tensor& tensor, const DeviceMesh& mesh, const Placeme
                      const RedistributeOptions& options) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const Spec& given = *meta_of(tensor)->spec;
-  if (stays_on_one_mesh(given, mesh, options)) {
-    if (is_slice(given.mesh, mesh)) return redistributed(lifted(tensor, mesh), to, options);
-    return lowered(redistributed(tensor, lifted_placements(to, mesh, given.mesh), options), mesh);
-  }
   const Tensor settled = given.boxes ? redistributed(tensor, given.placements, options) : tensor;
+  if (stays_on_one_mesh(given, mesh, options)) {
+    if (is_slice(given.mesh, mesh)) return redistributed(lifted(settled, mesh), to, options);
+    return lowered(redistributed(settled, lifted_placements(to, mesh, given.mesh), options), mesh);
+  }
   DTensorMeta* meta = meta_of(settled);
   const SpecPtr target = intern_spec(mesh, to, given.sizes, given.strides);
   const Tensor local = current_local(*meta);
@@ -169,32 +178,29 @@ Tensor redistributed(const Tensor& tensor, const DeviceMesh& mesh, const Placeme
 }
 
 bool stays_on_one_mesh(const Spec& from, const DeviceMesh& mesh, const RedistributeOptions& options) {
-  return !from.boxes && !options.relabel && (is_slice(mesh, from.mesh) || is_slice(from.mesh, mesh));
+  // Every slice has ranks of its own: there is nothing to choose among.
+  if (options.relabel && mesh == from.mesh) return false;
+  return is_slice(mesh, from.mesh) || is_slice(from.mesh, mesh);
 }
 
 std::string text_of_way(const Tensor& tensor, const DeviceMesh& mesh, const Placements& to,
                         const RedistributeOptions& options) {
-  const SpecPtr& from = meta_of(tensor)->spec;
+  const SpecPtr& given = meta_of(tensor)->spec;
+  if (given->boxes && given->mesh == mesh && !options.relabel) return "exchange of boxes";
+  const SpecPtr from = given->boxes ? intern_spec(given->mesh, given->placements, given->sizes, given->strides) : given;
+  const std::string first = given->boxes ? "exchange of boxes, " : "";
   const auto on = [&](const DeviceMesh& one, const Placements& before, const Placements& after) {
     const SpecPtr spec = intern_spec(one, before, from->sizes, from->strides);
     const SpecPtr target = intern_spec(one, after, from->sizes, from->strides);
-    return to_string(plan_between(spec, target, tensor.scalar_type(), options)->plan, one.mesh());
+    return first + to_string(plan_between(spec, target, tensor.scalar_type(), options)->plan, one.mesh());
   };
-  if (from->boxes) {
-    const std::string boxes = "exchange of boxes";
-    if (from->mesh == mesh && !options.relabel) return boxes;
-    const SpecPtr spec = intern_spec(from->mesh, from->placements, from->sizes, from->strides);
-    const SpecPtr target = intern_spec(mesh, to, from->sizes, from->strides);
-    const CrossingPtr way = crossing_between(spec, target, tensor.scalar_type(), options);
-    return boxes + ", " + to_string(way->plan, way->target->mesh.mesh());
-  }
   if (stays_on_one_mesh(*from, mesh, options)) {
     if (is_slice(from->mesh, mesh)) return on(mesh, lifted_placements(from->placements, from->mesh, mesh), to);
     return on(from->mesh, from->placements, lifted_placements(to, mesh, from->mesh));
   }
   const SpecPtr target = intern_spec(mesh, to, from->sizes, from->strides);
   const CrossingPtr way = crossing_between(from, target, tensor.scalar_type(), options);
-  return to_string(way->plan, way->target->mesh.mesh());
+  return first + to_string(way->plan, way->target->mesh.mesh());
 }
 
 }  // namespace sherd::detail

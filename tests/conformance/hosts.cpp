@@ -8,6 +8,8 @@
 
 #include "conformance/over_processes.h"
 #include "conformance/transport.h"
+#include "sherd/dtensor.h"
+#include "sherd/redistribute.h"
 
 namespace sherd::testing {
 namespace {
@@ -83,6 +85,27 @@ TEST(HostsTest, RanksThatCallDifferentThingsLearnSoAndGoOn) {
     const at::Tensor total = at::ones({3});
     all_reduce(rank.group, total).wait();
     EXPECT_EQ(total[2].item<float>(), 4.0f);
+  });
+}
+
+// Also where those that differ are on one host.
+TEST(HostsTest, RanksThatMoveDifferentTensorsLearnSo) {
+  over_hosts(half)(4, [](Rank& rank) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {4}, {"a"});
+    const bool other = rank.group.rank() == 1;
+    // Parts that fit by chance.
+    const at::Tensor x =
+        from_local(at::ones({2, 4}), mesh, {Shard(other ? 1 : 0)}, {.shape = other ? Dims{2, 16} : Dims{8, 4}});
+    std::string text;
+    try {
+      redistribute(x, {Replicate()});
+    } catch (const c10::DistBackendError& error) {
+      text = error.what_without_backtrace();
+    }
+    for (const char* part : {"ranks call different things\n", "ranks 0, 2, 3: redistribute f32[8@a, 4] on [a=4] -> (R)",
+                             "rank 1: redistribute f32[2, 16@a] on [a=4] -> (R)"}) {
+      EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+    }
   });
 }
 

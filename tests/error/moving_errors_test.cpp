@@ -11,7 +11,9 @@ namespace sherd::testing {
 namespace {
 
 using at::Tensor;
+using ::testing::AllOf;
 using ::testing::Each;
+using ::testing::HasSubstr;
 
 Tensor rows(const DeviceMesh& mesh, at::IntArrayRef shape = {4, 6}) {
   return distribute_tensor(torch::ones(shape), mesh, Placements(static_cast<size_t>(mesh.ndim()), Shard(0)),
@@ -117,6 +119,52 @@ TEST(MovingErrorsOnEveryRank, ATensorThatDoesNotFitItsBox) {
     from_boxes({{parse_box("[0:3]"), torch::ones({2})}}, {3}, mesh, {Shard(0)}, torch::kFloat);
   });
   EXPECT_THAT(texts, Each(::testing::HasSubstr("from_boxes: a tensor does not fit its box\n")));
+}
+
+TEST(MovingErrorsOnEveryRank, BoxesOfDifferentTensors) {
+  struct Meant {
+    Dims shape;
+    Placement placement;
+    c10::ScalarType dtype;
+  };
+  const auto errors = [](const Meant& first, const Meant& second) {
+    return errors_of_ranks(2, [&](World& world) {
+      const DeviceMesh mesh = init_device_mesh("cpu", {2});
+      const Meant& mine = world.rank() == 0 ? first : second;
+      std::vector<BoxTensor> boxes;
+      if (world.rank() == 0) {
+        const Box whole{Dims(mine.shape.size(), 0), mine.shape};
+        boxes.push_back({whole, torch::ones(mine.shape, mine.dtype)});
+      }
+      from_boxes(boxes, mine.shape, mesh, {mine.placement}, mine.dtype);
+    });
+  };
+  const auto expect = [](const std::vector<std::string>& texts, const std::string& tensors) {
+    EXPECT_THAT(texts, Each("from_boxes: the ranks mean different tensors\n" + tensors +
+                            "  help: call from_boxes with the same shape, placements and dtype on every rank"));
+  };
+  const Meant usual{{4, 6}, Shard(0), torch::kFloat};
+  expect(errors(usual, {{4, 8}, Shard(0), torch::kFloat}),
+         "  rank 0: f32[4@0, 6] on [2]\n"
+         "  rank 1: f32[4@0, 8] on [2]\n");
+  expect(errors(usual, {{4, 6}, Shard(1), torch::kFloat}),
+         "  rank 0: f32[4@0, 6] on [2]\n"
+         "  rank 1: f32[4, 6@0] on [2]\n");
+  expect(errors(usual, {{4, 6}, Shard(0), torch::kDouble}),
+         "  rank 0: f32[4@0, 6] on [2]\n"
+         "  rank 1: f64[4@0, 6] on [2]\n");
+}
+
+// Over threads a collective carries what it is for, so that no rank waits for the other, or takes its elements.
+TEST(MovingErrorsOnEveryRank, TensorsOfDifferentShapes) {
+  const auto texts = errors_of_ranks(2, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
+    const Dims shape = {4, world.rank() == 0 ? 6 : 8};
+    redistribute(rows(mesh, shape), {Shard(1)});
+  });
+  EXPECT_THAT(texts, Each(AllOf(HasSubstr("ranks call different things\n"),
+                                HasSubstr("  rank 0: redistribute f32[4@0, 6] on [2] -> (S(1)) on [2]"),
+                                HasSubstr("  rank 1: redistribute f32[4@0, 8] on [2] -> (S(1)) on [2]"))));
 }
 
 TEST(MovingErrorsOnEveryRank, RanksWithDifferentPlans) {

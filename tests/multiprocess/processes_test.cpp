@@ -395,6 +395,24 @@ TEST(ProcessesTest, SettingsThatMakeNoSenseAreRefused) {
             "  help: start the program with `sherd run -n 4 -- ./program`, or unset RANK and WORLD_SIZE\n");
 }
 
+// The command plans by the costs that programs started from the same shell plan by.
+TEST(ProcessesTest, ExplainGoesByTheCostsOfTheEnvironment) {
+  const auto explained = [](const std::string& costs) {
+    const auto result = run_command({"env", "SHERD_COSTS=" + costs, SHERD_BINARY_DIR "/bin/sherd", "explain",
+                                     "redistribute", "f32[64, 32] P(sum)@tp", "f32[64, 32]", "--mesh", "[dp=2, tp=4]"});
+    return result.out + result.err;
+  };
+  const std::string first = "redistribute  f32[64, 32] P(sum)@tp -> f32[64, 32]\n";
+  EXPECT_EQ(explained(""),
+            first + "  all_reduce@tp 12.0 KiB; 2.0 KiB more than the fewest, for 6 messages instead of 7\n");
+  EXPECT_EQ(explained("call=0,message=0,byte=1e-09"),
+            first + "  slice@dp, reduce_scatter@tp 3.0 KiB, exchange@dp@tp 7.0 KiB\n");
+  EXPECT_EQ(explained("call=cheap"),
+            "explain: parse_costs: these are no costs of communication\n"
+            "  text: \"call=cheap\"\n"
+            "  help: call=3e-05,message=1e-05,byte=1e-09\n");
+}
+
 TEST(ProcessesTest, WithoutALauncherThereIsOneRank) {
   const auto result = run_command({"env", "SHERD_TIMEOUT=0.5", kFailing});
   EXPECT_EQ(result.code, 0);

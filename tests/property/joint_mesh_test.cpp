@@ -117,6 +117,38 @@ TEST(JointMesh, TheResultIsOnTheAxesOfBoth) {
   });
 }
 
+// Each rank's slice is another one: nobody leaves the mesh.
+TEST(JointMesh, BoxesAndRelabelledTensorsGoToASlice) {
+  spawn(4, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"dp", "tp"});
+    const Tensor whole = numbers({4, 6});
+    const int64_t tp = (*mesh.coordinate())[1];
+    const LocalShardsWrapper rows({whole.narrow(0, tp, 1).clone(), whole.narrow(0, tp + 2, 1).clone()},
+                                  {{tp, 0}, {tp + 2, 0}});
+    const Tensor boxes = from_local(rows, mesh, {Replicate(), Shard(0)}, {.shape = Dims{4, 6}});
+    const Tensor sharded = distribute_tensor(whole, mesh, {Shard(1), Shard(0)});
+    for (const bool relabel : {false, true}) {
+      for (const Tensor& x : {boxes, sharded}) {
+        const Tensor there = redistribute(x, mesh["tp"], {Shard(0)}, {.relabel = relabel});
+        EXPECT_TRUE(mesh_of(there) == mesh["tp"]);
+        EXPECT_TRUE(full_tensor(there).equal(whole)) << to_string(x);
+      }
+    }
+    EXPECT_EQ(redistribution_text(boxes, mesh["tp"], {Shard(0)}), "exchange of boxes, nothing to do");
+  });
+}
+
+// What is averaged afterwards is summed in more than 16 bits.
+TEST(JointMesh, SumsAndAveragesOfHalvesCross) {
+  spawn(4, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"a", "b"});
+    const DeviceMesh other("cpu", parse_mesh("[c=4]{3, 2, 1, 0}"));
+    const Tensor x = from_local(torch::full({4}, 30000., torch::kHalf), mesh, {Partial(ReduceOp::avg), Partial()});
+    const Tensor there = redistribute(x, other, {Shard(0)});
+    EXPECT_TRUE(full_tensor(there).eq(60000).all().item<bool>()) << world.rank();
+  });
+}
+
 TEST(JointMesh, WhatIsWrittenStaysWhereItIs) {
   spawn(4, [](World&) {
     const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"dp", "tp"});

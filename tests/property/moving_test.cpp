@@ -2,13 +2,18 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "property/distribute_any.h"
 #include "property/random_layout.h"
 #include "sherd/collectives.h"
+#include "sherd/explain.h"
 #include "sherd/redistribute.h"
 
 namespace sherd::testing {
@@ -86,6 +91,90 @@ TEST(MovingTest, AnyPlacementsToAnyOther) {
   });
   EXPECT_EQ(wrong[0], "");
   for (const std::string& rank : wrong) EXPECT_TRUE(rank.empty());
+}
+
+// The elements that the rank at a coordinate wants and does not have.
+int64_t lacked(const Layout& from, const Layout& to, const Dims& coordinate) {
+  int64_t wanted = 1;
+  int64_t had = 1;
+  for (int64_t d = 0; d < static_cast<int64_t>(from.shape.size()); ++d) {
+    int64_t rows = 0;
+    int64_t common = 0;
+    for (const Run& run : local_runs(to, d, coordinate)) {
+      rows += run.size;
+      for (const Run& mine : local_runs(from, d, coordinate)) {
+        const int64_t begin = std::max(run.offset, mine.offset);
+        common += std::max<int64_t>(0, std::min(run.offset + run.size, mine.offset + mine.size) - begin);
+      }
+    }
+    wanted *= rows;
+    had *= common;
+  }
+  return wanted - had;
+}
+
+// What collectives really move, on three axes: just what ranks lack.
+TEST(MovingTest, RanksReceiveWhatTheyLackAndNoMore) {
+  constexpr int kRanks = 8;
+  constexpr uint64_t kCases = 250;
+  const Mesh cube = parse_mesh("[a=2, b=2, c=2]");
+  const auto layouts = [&](uint64_t seed) {
+    RandomLayout random(seed);
+    const Dims shape = random.shape();
+    const auto layout = [&] {
+      Layout result{cube, shape, random.placements(cube, shape)};
+      for (Placement& p : result.placements) {
+        if (is_partial(p)) p = Replicate();
+      }
+      return result;
+    };
+    Layout from = layout();
+    return std::pair{std::move(from), layout()};
+  };
+  std::vector<std::vector<int64_t>> received(kRanks);
+  std::vector<std::string> wrong(kRanks);
+  spawn(kRanks, [&](World& world) {
+    const auto rank = static_cast<size_t>(world.rank());
+    const DeviceMesh mesh("cpu", cube);
+    for (uint64_t seed = 0; seed < kCases; ++seed) {
+      const auto [from, to] = layouts(seed);
+      const at::Tensor whole = numbered(from.shape);
+      const at::Tensor x = distribute_any(whole, mesh, from.placements);
+      const CommRecorder recorder;
+      const at::Tensor y = redistribute(x, to.placements, {.prefer = Prefer::bytes});
+      received[rank].push_back(recorder.bytes());
+      if (!is_right(y, whole)) wrong[rank] += "seed " + std::to_string(seed) + "; ";
+    }
+  });
+  for (const std::string& rank : wrong) EXPECT_EQ(rank, "");
+  for (uint64_t seed = 0; seed < kCases; ++seed) {
+    const auto [from, to] = layouts(seed);
+    int64_t moved = 0;
+    int64_t needed = 0;
+    for (int64_t i = 0; i < kRanks; ++i) {
+      moved += received[static_cast<size_t>(i)][seed];
+      needed += lacked(from, to, cube.coordinate_at(i)) * int64_t{sizeof(double)};
+    }
+    EXPECT_EQ(moved, needed) << "seed " << seed << ": " << describe(from) << " -> " << to_string(to.placements);
+  }
+}
+
+// Ranks that hold the same parts reduce a share each of what they keep in the end. Of three parts, that moves the
+// least.
+TEST(MovingTest, RanksThatTakeTurnsReduceWhatTheyHold) {
+  spawn(6, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2, 3}, {"dp", "tp"});
+    for (const Dims& shape : {Dims{12}, Dims{7}, Dims{12, 4}, Dims{5, 9}}) {
+      const at::Tensor whole = numbered(shape);
+      for (int64_t dim = 0; dim < whole.dim(); ++dim) {
+        const at::Tensor x = distribute_any(whole, mesh, {Replicate(), Partial()});
+        const RedistributeOptions options{.prefer = Prefer::bytes};
+        const at::Tensor y = redistribute(x, {Replicate(), Shard(dim)}, options);
+        EXPECT_TRUE(is_right(y, whole)) << to_string(shape) << ": "
+                                        << redistribution_text(x, {Replicate(), Shard(dim)}, options);
+      }
+    }
+  });
 }
 
 TEST(MovingTest, AnyMeshToAnyOther) {
@@ -197,6 +286,38 @@ TEST(MovingTest, PartialsOfOtherTypesCross) {
     EXPECT_EQ(sent(large, ReduceOp::avg, {.reduce_dtype = torch::kFloat})[0].item<float>(), large[0].item<float>());
     EXPECT_THROW(sent(number, ReduceOp::avg), c10::ValueError);
   });
+}
+
+// `sherd explain`, which has no tensors, says what the library does.
+TEST(MovingTest, ThePlanHasOneText) {
+  const WorldScope world(fake_world(0, 12));
+  const std::pair<Prefer, PlanPreferences::Prefer> preferences[] = {
+      {Prefer::automatic, PlanPreferences::Prefer::automatic},
+      {Prefer::bytes, PlanPreferences::Prefer::bytes},
+      {Prefer::latency, PlanPreferences::Prefer::latency},
+  };
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    RandomLayout random(seed);
+    const Dims shape = random.shape();
+    const Layout from = world_layout(random, 12, shape, true);
+    Layout to{from.mesh, shape, random.placements(from.mesh, shape)};
+    if (random.chance(50)) to = world_layout(random, 12, shape, false);
+    for (Placement& p : to.placements) {
+      if (is_partial(p)) p = Replicate();
+    }
+    const DeviceMesh mesh("cpu", from.mesh);
+    const DeviceMesh to_mesh("cpu", to.mesh);
+    if (!mesh.coordinate()) continue;
+    const Dims local = local_shape(from, *mesh.coordinate());
+    const at::Tensor x = from_local(torch::zeros(local), mesh, from.placements, {.shape = shape});
+    for (const auto& [prefer, same] : preferences) {
+      const TensorText before{"f32", shape, from.placements};
+      const TensorText after{"f32", shape, to.placements};
+      EXPECT_EQ(redistribution_text(x, to_mesh, to.placements, {.prefer = prefer}),
+                explain_redistribution(before, from.mesh, after, to.mesh, {.prefer = same}))
+          << "seed " << seed << ": " << describe(from) << " -> " << describe(to);
+    }
+  }
 }
 
 // Costs that are set later hold for what was planned before.
@@ -321,6 +442,23 @@ TEST(MovingTest, MovesWhileTheRankComputes) {
   });
 }
 
+// A rank goes on before the others have come to the call.
+TEST(MovingTest, AnAsynchronousMoveWaitsForNobody) {
+  std::atomic<bool> returned = false;
+  spawn(2, [&](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
+    const at::Tensor whole = numbered({6, 4});
+    const at::Tensor x = distribute_any(whole, mesh, {Shard(0)}).detach();
+    if (world.rank() == 1) {
+      for (int i = 0; i < 1000 && !returned; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      EXPECT_TRUE(returned);
+    }
+    const at::Tensor y = redistribute(x, {Shard(1)}, {.async = true});
+    if (world.rank() == 0) returned = true;
+    EXPECT_TRUE(is_right(y, whole));
+  });
+}
+
 // Counts the CPU memory of tensors that this thread makes.
 class MemoryMeter final : public c10::MemoryReportingInfoBase {
  public:
@@ -376,6 +514,28 @@ TEST(MovingTest, TypesOnTheWay) {
     EXPECT_EQ(recorder.bytes(), 8 * 2 * 2 * 3 / 4);
     moved.backward(distribute_tensor(torch::full({8, 8}, 1 + 1.0 / 1024), mesh, {Shard(1)}, {.source = std::nullopt}));
     EXPECT_EQ(full_tensor(z.grad())[0][0].item<float>(), 1.F);
+  });
+}
+
+// A plan's bytes are those of the types that travel.
+TEST(MovingTest, TextsCountTheTypesOnTheWay) {
+  spawn(4, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {4}, {"tp"});
+    const auto expect = [&](const at::Tensor& x, const RedistributeOptions& options, const char* step, int64_t bytes) {
+      EXPECT_EQ(redistribution_text(x, {Shard(1)}, options), fmt::format("{} {} B", step, bytes));
+      const CommRecorder recorder;
+      redistribute(x, {Shard(1)}, options);
+      EXPECT_EQ(recorder.bytes(), bytes);
+    };
+    const at::Tensor rows = distribute_tensor(torch::ones({8, 8}), mesh, {Shard(0)}, {.source = std::nullopt});
+    expect(rows, {}, "exchange@tp", 48);
+    expect(rows, {.move_dtype = torch::kBFloat16}, "exchange@tp", 24);
+    expect(rows, {.reduce_dtype = torch::kDouble}, "exchange@tp", 48);
+    const at::Tensor part = torch::ones({8, 8}, torch::kBFloat16);
+    const at::Tensor parts = from_local(part, mesh, {Partial()}, {.shape = Dims{8, 8}});
+    expect(parts, {}, "reduce_scatter@tp", 96);
+    expect(parts, {.reduce_dtype = torch::kFloat}, "reduce_scatter@tp", 192);
+    expect(parts, {.move_dtype = torch::kFloat}, "reduce_scatter@tp", 96);
   });
 }
 

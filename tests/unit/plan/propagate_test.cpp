@@ -95,9 +95,9 @@ TEST(RedistributionPlanTest, SaysWhatItDoes) {
   EXPECT_EQ(text("(R, R)", "(S(0), R)"), "slice@dp");
   EXPECT_EQ(text("(R, S(0))", "(R, R)"), "exchange@tp 6.0 KiB");
   EXPECT_EQ(text("(R, P(sum))", "(R, R)"),
-            "all_reduce@tp 12.0 KiB; 2.0 KiB more than the fewest, for 6 messages instead of 10");
+            "all_reduce@tp 12.0 KiB; 2.0 KiB more than the fewest, for 6 messages instead of 7");
   EXPECT_EQ(text("(R, P(sum))", "(R, S(1))"),
-            "reduce_scatter@tp 6.0 KiB; 2.0 KiB more than the fewest, for 3 messages instead of 10");
+            "reduce_scatter@tp 6.0 KiB; 2.0 KiB more than the fewest, for 3 messages instead of 4");
   EXPECT_EQ(text("(R, R)", "(R, P(sum))"), "keep_one@tp");
 }
 

@@ -1,12 +1,14 @@
-// Plans for redistributions: the fewest bytes, compared with a search through all sequences of collectives and with
-// what must be moved in any case.
+// Plans for redistributions: the fewest bytes and then the least time, compared with a search through all sequences of
+// collectives and with what must be moved in any case.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <algorithm>
 #include <functional>
 #include <map>
-#include <queue>
+#include <optional>
+#include <set>
 
 #include "plan/crossing.h"
 #include "plan/redistribute.h"
@@ -121,87 +123,281 @@ std::vector<Placements> all_lists(const Mesh& mesh, int64_t ndim, ReduceOp op) {
   return lists;
 }
 
-// The fewest elements moved by any sequence of collectives along one axis each, through any placement lists.
+// Whether two places differ at most along these axes.
+bool differ_along(const Dims& a, const Dims& b, const std::vector<int64_t>& axes) {
+  for (size_t axis = 0; axis < a.size(); ++axis) {
+    const bool free = std::find(axes.begin(), axes.end(), static_cast<int64_t>(axis)) != axes.end();
+    if (!free && a[axis] != b[axis]) return false;
+  }
+  return true;
+}
+
+struct Effort {
+  int64_t elements = 0;  // that all ranks receive
+  double calls = 0;      // seconds for calls and messages
+  double seconds = 0;    // these and the bytes
+
+  Effort operator+(const Effort& more) const {
+    return {elements + more.elements, calls + more.calls, seconds + more.seconds};
+  }
+  bool has_fewer(const Effort& other) const {
+    return elements != other.elements ? elements < other.elements : calls < other.calls;
+  }
+  bool is_faster(const Effort& other) const { return seconds < other.seconds; }
+};
+
+// The best sequence of collectives along one axis or several, through any placement lists.
 class Search {
  public:
-  Search(const Mesh& mesh, const Dims& shape, std::vector<Placements> lists)
-      : mesh_(mesh), shape_(shape), lists_(std::move(lists)) {}
+  using Better = bool (Effort::*)(const Effort&) const;
+
+  Search(const Mesh& mesh, const Dims& shape, const std::vector<Placements>& lists, const CommCosts& costs)
+      : mesh_(mesh), places_(places_of(mesh)), lists_(lists), costs_(costs) {
+    for (const Placements& list : lists) {
+      grids_.emplace_back();
+      for (const Dims& place : places_) grids_.back().push_back(grid_of(Layout{mesh, shape, list}, place));
+    }
+    for (size_t a = 0; a < lists.size(); ++a) {
+      steps_.emplace_back();
+      for (size_t b = 0; b < lists.size(); ++b) {
+        if (const auto effort = step(a, b)) steps_.back().push_back({b, *effort});
+      }
+    }
+  }
 
   // From one list to all that can be reached.
-  std::map<size_t, int64_t> from(size_t start) const {
-    std::map<size_t, int64_t> best;
-    std::priority_queue<std::pair<int64_t, size_t>, std::vector<std::pair<int64_t, size_t>>, std::greater<>> open;
-    open.push({0, start});
+  std::map<size_t, Effort> from(size_t start, Better better) const {
+    std::map<size_t, Effort> best;
+    std::map<size_t, Effort> open = {{start, {}}};
     while (!open.empty()) {
-      const auto [cost, list] = open.top();
-      open.pop();
-      if (!best.emplace(list, cost).second) continue;
-      for (size_t next = 0; next < lists_.size(); ++next) {
-        if (best.count(next) > 0) continue;
-        if (const auto more = one_step(lists_[list], lists_[next])) open.push({cost + *more, next});
+      auto next = open.begin();
+      for (auto it = open.begin(); it != open.end(); ++it) {
+        if ((it->second.*better)(next->second)) next = it;
+      }
+      const auto [list, effort] = *next;
+      open.erase(next);
+      best.emplace(list, effort);
+      for (const auto& [to, more] : steps_[list]) {
+        if (best.count(to) > 0) continue;
+        const auto [found, is_new] = open.try_emplace(to, effort + more);
+        if (!is_new && ((effort + more).*better)(found->second)) found->second = effort + more;
       }
     }
     return best;
   }
 
  private:
-  std::optional<int64_t> one_step(const Placements& a, const Placements& b) const {
-    size_t axis = a.size();
-    for (size_t i = 0; i < a.size(); ++i) {
-      if (a[i] == b[i]) continue;
-      if (axis != a.size()) return std::nullopt;
-      axis = i;
+  // One collective, or none where every rank has what it wants.
+  std::optional<Effort> step(size_t from, size_t to) const {
+    const Placements& a = lists_[from];
+    const Placements& b = lists_[to];
+    int64_t n = 1;
+    int changed = 0, partial = 0, whole = 0;
+    for (size_t axis = 0; axis < a.size(); ++axis) {
+      if (a[axis] == b[axis]) continue;
+      if (is_partial(b[axis])) return std::nullopt;
+      n *= mesh_.size(static_cast<int64_t>(axis));
+      ++changed;
+      partial += is_partial(a[axis]) ? 1 : 0;
+      whole += is_replicate(b[axis]) ? 1 : 0;
     }
-    if (axis == a.size() || is_partial(b[axis])) return std::nullopt;
-    const int64_t n = mesh_.size(static_cast<int64_t>(axis));
-    const Layout before{mesh_, shape_, a};
-    const Layout after{mesh_, shape_, b};
-    int64_t total = 0;
-    for (const Dims& place : places_of(mesh_)) {
-      const RunGrid has = grid_of(before, place);
-      const RunGrid wants = grid_of(after, place);
-      if (!is_partial(a[axis])) {
-        total += numel(wants) - overlap(has, wants);
-      } else if (is_replicate(b[axis])) {
-        total += 2 * (n - 1) * numel(wants) / n;
-      } else {
-        if (overlap(has, wants) != numel(wants)) return std::nullopt;  // no scatter of what the ranks hold
-        total += (n - 1) * numel(wants);
+    const bool scatters = whole == 0;
+    if (changed == 0 || (partial > 0 && (partial < changed || (!scatters && whole < changed)))) return std::nullopt;
+    int64_t elements = 0;
+    for (size_t place = 0; place < places_.size(); ++place) {
+      const RunGrid& has = grids_[from][place];
+      const RunGrid& wants = grids_[to][place];
+      const int64_t lacks = numel(wants) - overlap(has, wants);
+      if (partial > 0 && scatters && lacks > 0) return std::nullopt;  // no scatter of what the ranks hold
+      elements += partial == 0 ? lacks : (scatters ? 1 : 2) * (n - 1) * numel(wants);
+    }
+    if (partial > 0 && !scatters) elements /= n;
+    const int64_t messages = partial == 0 ? ranks_with_all(from, to) - 1 : (scatters ? 1 : 2) * (n - 1);
+    const int64_t bytes = elements * 4 / static_cast<int64_t>(places_.size());
+    return Effort{elements, costs_.seconds(messages, 0), costs_.seconds(messages, bytes)};
+  }
+
+  // The fewest ranks, along axes that cut the tensor, who have among them what each of them wants.
+  int64_t ranks_with_all(size_t from, size_t to) const {
+    std::vector<int64_t> cutting;
+    for (int64_t axis = 0; axis < mesh_.ndim(); ++axis) {
+      if (is_shard(lists_[from][static_cast<size_t>(axis)])) cutting.push_back(axis);
+    }
+    int64_t fewest = mesh_.size();
+    for (size_t subset = 0; subset < size_t{1} << cutting.size(); ++subset) {
+      std::vector<int64_t> axes;
+      int64_t ranks = 1;
+      for (size_t i = 0; i < cutting.size(); ++i) {
+        if ((subset >> i & 1) == 0) continue;
+        axes.push_back(cutting[i]);
+        ranks *= mesh_.size(cutting[i]);
       }
+      if (ranks < fewest && have_all(from, to, axes)) fewest = ranks;
     }
-    return total;
+    return fewest;
+  }
+
+  bool have_all(size_t from, size_t to, const std::vector<int64_t>& axes) const {
+    for (size_t place = 0; place < places_.size(); ++place) {
+      const RunGrid& wants = grids_[to][place];
+      int64_t found = 0;
+      for (size_t other = 0; other < places_.size(); ++other) {
+        if (differ_along(places_[place], places_[other], axes)) found += overlap(grids_[from][other], wants);
+      }
+      if (found != numel(wants)) return false;
+    }
+    return true;
   }
 
   const Mesh& mesh_;
-  const Dims& shape_;
-  std::vector<Placements> lists_;
+  const std::vector<Dims> places_;
+  const std::vector<Placements>& lists_;
+  const CommCosts costs_;
+  std::vector<std::vector<RunGrid>> grids_ = {};                    // by list and place
+  std::vector<std::vector<std::pair<size_t, Effort>>> steps_ = {};  // by list
 };
 
-void compare_with_search(const char* mesh_text, const Dims& shape, ReduceOp op = ReduceOp::sum) {
-  const Mesh mesh = parse_mesh(mesh_text);
-  const auto lists = all_lists(mesh, static_cast<int64_t>(shape.size()), op);
-  const Search search(mesh, shape, lists);
+struct SearchCase {
+  const char* mesh;
+  Dims shape;
+  ReduceOp op = ReduceOp::sum;
+  CommCosts costs = {};
+};
+
+// For every pair of lists: no sequence moves less, none that moves as little takes less time, none is faster than the
+// plan for the least time.
+void compare_with_search(const SearchCase& c) {
+  const Mesh mesh = parse_mesh(c.mesh);
+  const auto lists = all_lists(mesh, static_cast<int64_t>(c.shape.size()), c.op);
+  const Search search(mesh, c.shape, lists, c.costs);
   for (size_t start = 0; start < lists.size(); ++start) {
-    for (const auto& [end, fewest] : search.from(start)) {
-      const auto plan = plan_redistribution(mesh, shape, 4, lists[start], lists[end], {.prefer = Prefer::bytes});
-      const int64_t moved = elements_moved(mesh, shape, lists[start], plan);
-      ASSERT_LE(moved, fewest) << to_string(lists[start]) << " -> " << to_string(lists[end]) << ": "
-                               << to_string(plan, mesh);
+    const auto fastest = search.from(start, &Effort::is_faster);
+    for (const auto& [end, fewest] : search.from(start, &Effort::has_fewer)) {
+      const auto planned = [&, to = lists[end]](Prefer prefer) {
+        return plan_redistribution(mesh, c.shape, 4, lists[start], to, {.prefer = prefer, .costs = c.costs});
+      };
+      const std::string what = fmt::format("{} {} -> {}", c.mesh, to_string(lists[start]), to_string(lists[end]));
+      const auto plan = planned(Prefer::bytes);
+      const int64_t moved = elements_moved(mesh, c.shape, lists[start], plan);
+      double calls = 0;
+      for (const Step& step : plan.steps) calls += c.costs.seconds(step.messages, 0);
+      ASSERT_LE(moved, fewest.elements) << what << ": " << to_string(plan, mesh);
+      if (moved == fewest.elements) {
+        ASSERT_LE(calls, fewest.calls * (1 + 1e-9)) << what << ": " << to_string(plan, mesh);
+      }
+      const auto fast = planned(Prefer::latency);
+      // Each step's bytes are rounded down.
+      ASSERT_LE(seconds(fast, c.costs), fastest.at(end).seconds + 1e-8) << what << ": " << to_string(fast, mesh);
     }
   }
 }
 
-TEST(RedistributionTest, NoSequenceOfCollectivesMovesLess) {
-  compare_with_search("[a=4]", {8, 4});
-  compare_with_search("[a=2, b=4]", {8, 8});
-  compare_with_search("[a=3, b=2]", {6, 12});
-  compare_with_search("[a=2, b=2, c=2]", {8, 8});
-  compare_with_search("[a=2, b=2, c=2, d=2]", {16});
-  for (const ReduceOp op : {ReduceOp::avg, ReduceOp::max, ReduceOp::min, ReduceOp::product}) {
-    compare_with_search("[a=4]", {8, 4}, op);
-    compare_with_search("[a=3, b=2]", {6, 12}, op);
-    compare_with_search("[a=2, b=2, c=2]", {8}, op);
+TEST(RedistributionTest, NoSequenceOfCollectivesMovesLessOrAsMuchInLessTime) {
+  const CommCosts slow_calls{.call = 1e-4, .message = 1e-6};
+  for (const CommCosts& costs : {CommCosts(), slow_calls}) {
+    compare_with_search({"[a=4]", {8, 4}, ReduceOp::sum, costs});
+    compare_with_search({"[a=2, b=4]", {8, 8}, ReduceOp::sum, costs});
+    compare_with_search({"[a=2, b=4]", {7, 5}, ReduceOp::sum, costs});
+    compare_with_search({"[a=3, b=2]", {6, 12}, ReduceOp::sum, costs});
+    compare_with_search({"[a=4, b=4]", {16, 16}, ReduceOp::sum, costs});
+    compare_with_search({"[a=2, b=2, c=2]", {8, 8}, ReduceOp::sum, costs});
+    compare_with_search({"[a=2, b=2, c=4]", {16}, ReduceOp::sum, costs});
+    compare_with_search({"[a=2, b=2, c=2, d=2]", {16}, ReduceOp::sum, costs});
   }
+  for (const ReduceOp op : {ReduceOp::avg, ReduceOp::max, ReduceOp::min, ReduceOp::product}) {
+    compare_with_search({"[a=4]", {8, 4}, op});
+    compare_with_search({"[a=3, b=2]", {6, 12}, op});
+    compare_with_search({"[a=2, b=2, c=2]", {8}, op});
+  }
+}
+
+std::vector<RunGrid> grids_of(const Held& held, const std::vector<Dims>& places) {
+  std::vector<RunGrid> grids;
+  for (const Dims& place : places) grids.push_back(held.grid(place));
+  return grids;
+}
+
+// Rows that a rank keeps for a target are those of all places with its coordinate along the axes concerned.
+TEST(HeldTest, KeptRowsAreThoseOfEveryPlaceAlongTheOtherAxes) {
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    RandomLayout random(seed);
+    const Mesh mesh = random.mesh(24);
+    const Dims shape = random.shape();
+    Layout target{mesh, shape, random.placements(mesh, shape)};
+    const Placements held_placements = random.placements(mesh, shape);
+    std::vector<int64_t> axes;
+    for (size_t axis = 0; axis < target.placements.size(); ++axis) {
+      if (is_shard(target.placements[axis]) && random.chance(50)) axes.push_back(static_cast<int64_t>(axis));
+    }
+    Held held(mesh, shape, held_placements);
+    held.become(held_placements, {.target = target.placements, .axes = axes});
+    for (const Dims& place : places_of(mesh)) {
+      RunGrid kept(shape.size());
+      for (int64_t d = 0; d < static_cast<int64_t>(shape.size()); ++d) {
+        std::set<int64_t> rows;  // of the target, along the axes that are among `axes` and cut this dim
+        for (const Dims& other : places_of(mesh)) {
+          bool counts = true;
+          for (const int64_t axis : axes) {
+            const auto a = static_cast<size_t>(axis);
+            counts = counts && (sharded_dim(target.placements[a]) != d || other[a] == place[a]);
+          }
+          if (!counts) continue;
+          for (const sherd::Run& run : local_runs(target, d, other)) {
+            for (int64_t row = run.offset; row < run.offset + run.size; ++row) rows.insert(row);
+          }
+        }
+        for (const sherd::Run& run : local_runs(Layout{mesh, shape, held_placements}, d, place)) {
+          for (int64_t row = run.offset; row < run.offset + run.size; ++row) {
+            if (rows.count(row) > 0) kept[static_cast<size_t>(d)].push_back({row, 1});
+          }
+        }
+      }
+      const RunGrid grid = held.grid(place);
+      ASSERT_EQ(numel(grid), numel(kept)) << "seed " << seed;
+      ASSERT_EQ(overlap(grid, kept), numel(kept)) << "seed " << seed;
+    }
+  }
+}
+
+// What a rank keeps, or gives to others to reduce, it has. What it receives lies along the step's axes, once.
+TEST(RedistributionTest, EveryStepHasWhatItTakes) {
+  int scattered = 0;
+  for (uint64_t seed = 0; seed < 1500; ++seed) {
+    RandomLayout random(seed);
+    const Mesh mesh = random.mesh(24);
+    const Dims shape = random.shape();
+    if (shape.empty()) continue;
+    const Placements from = random.placements(mesh, shape);
+    Placements to = random.placements(mesh, shape);
+    for (Placement& p : to) {
+      if (is_partial(p)) p = Replicate();
+    }
+    const std::vector<Dims> places = places_of(mesh);
+    for (const Prefer prefer : {Prefer::bytes, Prefer::latency, Prefer::simple}) {
+      const auto plan = plan_redistribution(mesh, shape, 4, from, to, {.prefer = prefer});
+      Held held(mesh, shape, from);
+      for (const Step& step : plan.steps) {
+        const std::vector<RunGrid> before = grids_of(held, places);
+        held.become(step.after, step.cut);
+        const std::vector<RunGrid> after = grids_of(held, places);
+        scattered += step.action == Action::reduce_scatter ? 1 : 0;
+        for (size_t i = 0; i < places.size(); ++i) {
+          int64_t found = 0;
+          for (size_t k = 0; k < places.size(); ++k) {
+            const bool gives = step.action == Action::exchange ? differ_along(places[i], places[k], step.axes) : i == k;
+            if (gives) found += overlap(before[k], after[i]);
+          }
+          ASSERT_EQ(found, numel(after[i]))
+              << "seed " << seed << ": " << to_string(mesh) << " " << sherd::to_string(shape) << " "
+              << sherd::to_string(from) << " -> " << to_string(to) << ": " << to_string(plan, mesh) << ", in "
+              << to_string(step, mesh) << " at " << sherd::to_string(places[i]);
+        }
+      }
+      EXPECT_EQ(held.placements(), to);
+      EXPECT_TRUE(held.cut().empty());
+    }
+  }
+  EXPECT_GT(scattered, 100);
 }
 
 TEST(RedistributionTest, MovesWhatIsNeededAndNoMore) {
@@ -234,9 +430,43 @@ TEST(RedistributionTest, ReducesOverTwoAxesAtOnce) {
   EXPECT_EQ(text("(P(sum), P(sum))", "(S(0), S(1))"), "reduce_scatter@dp@tp 1.8 MiB");
   EXPECT_EQ(text("(S(0), S(0))", "(R, R)"), "exchange@dp@tp 1.8 MiB");
   // Ranks that hold the same parts take turns in reducing them.
-  EXPECT_EQ(text("(R, P(sum))", "(R, R)"), "slice@dp, reduce_scatter@tp 768.0 KiB, exchange@dp@tp 1.8 MiB");
+  EXPECT_EQ(text("(R, P(sum))", "(R, R)"), "slice@dp, all_reduce@tp 1.5 MiB, exchange@dp 1.0 MiB");
   EXPECT_EQ(text("(R, P(sum))", "(R, R)", {.prefer = Prefer::latency, .costs = {.message = 1e-3}}),
-            "all_reduce@tp 3.0 MiB; 512.0 KiB more than the fewest, for 6 messages instead of 10");
+            "all_reduce@tp 3.0 MiB; 512.0 KiB more than the fewest, for 6 messages instead of 7");
+}
+
+// Along 64 ranks at once there are 63 messages, along eight and eight there are 14, for the same bytes.
+TEST(RedistributionTest, OnALargeMeshEachAxisHasItsCall) {
+  const Mesh mesh = parse_mesh("[dp=8, tp=8]");
+  const auto text = [&](const char* from, const char* to, CommCosts costs = {}) {
+    return to_string(plan_redistribution(mesh, {1024, 512}, 4, parse_placements(from), parse_placements(to),
+                                         {.prefer = Prefer::bytes, .costs = costs}),
+                     mesh);
+  };
+  EXPECT_EQ(text("(S(0), S(1))", "(R, R)"), "exchange@dp 224.0 KiB, exchange@tp 1.8 MiB");
+  EXPECT_EQ(text("(P(sum), P(sum))", "(S(0), S(1))"), "reduce_scatter@dp 1.8 MiB, reduce_scatter@tp 224.0 KiB");
+  EXPECT_EQ(text("(P(sum), P(sum))", "(R, R)"),
+            "reduce_scatter@tp 1.8 MiB, all_reduce@dp 448.0 KiB, exchange@tp 1.8 MiB");
+  const CommCosts slow_calls{.call = 1e-2};
+  EXPECT_EQ(text("(S(0), S(1))", "(R, R)", slow_calls), "exchange@dp@tp 2.0 MiB");
+  EXPECT_EQ(text("(P(sum), P(sum))", "(S(0), S(1))", slow_calls), "reduce_scatter@dp@tp 2.0 MiB");
+  EXPECT_EQ(text("(P(sum), P(sum))", "(R, R)", slow_calls), "all_reduce@dp@tp 3.9 MiB");
+  // 256 KiB of a rank would lie between the two.
+  const Placements before = parse_placements("(S(0), S(1))");
+  const PlanOptions little{.prefer = Prefer::bytes, .staging_bytes = (256 << 10) - 1};
+  EXPECT_EQ(to_string(plan_redistribution(mesh, {1024, 512}, 4, before, parse_placements("(R, R)"), little), mesh),
+            "exchange@dp@tp 2.0 MiB");
+}
+
+// Only ranks that lack something of each other talk.
+TEST(RedistributionTest, AxesThatStayDoNotTalk) {
+  const Mesh mesh = parse_mesh("[dp=2, tp=4]");
+  const auto text = [&](const char* from, const char* to) {
+    return to_string(plan_redistribution(mesh, {1024, 512}, 4, parse_placements(from), parse_placements(to)), mesh);
+  };
+  EXPECT_EQ(text("(S(0), S(0))", "(S(0), R)"), "exchange@tp 768.0 KiB");
+  EXPECT_EQ(text("(S(0), S(1))", "(S(0), S(0))"), "exchange@tp 192.0 KiB");
+  EXPECT_EQ(text("(S(0), R)", "(S(0), S(0))"), "slice@tp");
 }
 
 TEST(RedistributionTest, SmallTensorsTradeBytesForMessages) {
@@ -385,7 +615,7 @@ TEST(CrossingTest, ThePlanIsTold) {
   const auto text = [](const char* from, const char* mesh, const char* to, const char* to_mesh, CommCosts costs = {}) {
     const Mesh first = parse_mesh(mesh);
     const Mesh second = parse_mesh(to_mesh);
-    return explain_redistribution(parse_tensor(from, first), first, parse_tensor(to, second), second, costs);
+    return explain_redistribution(parse_tensor(from, first), first, parse_tensor(to, second), second, {.costs = costs});
   };
   EXPECT_EQ(text("f32[1024@a, 64]", "[a=4]", "f32[1024@b, 64]", "[b=2]"), "exchange to [b=2] 96.0 KiB");
   EXPECT_EQ(text("f32[1024, 64] P(sum)@a", "[a=4]", "f32[1024@b, 64]", "[b=2]"), "reduce to [b=2] 384.0 KiB");
