@@ -1,14 +1,19 @@
 #include "sherd/collectives.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/bitwise_and.h>
+#include <ATen/ops/bitwise_right_shift.h>
+#include <ATen/ops/bitwise_xor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/isnan.h>
 #include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -182,12 +187,38 @@ std::vector<Tensor> blocks_of(const Tensor& whole, c10::IntArrayRef numels) {
   return blocks;
 }
 
+// The bits of floats as integers that have their order: those of negative numbers, but for the sign, are turned around.
+// Twice is not at all.
+Tensor turned(const Tensor& bits) {
+  const bool wide = bits.scalar_type() == c10::ScalarType::Long;
+  const int64_t all_but_sign = wide ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int32_t>::max();
+  return at::bitwise_xor(bits, at::bitwise_and(at::bitwise_right_shift(bits, wide ? 63 : 31), all_but_sign));
+}
+
+// Floats as integers in their order, with those that are not numbers beyond the last: Gloo and NCCL lose these from the
+// extremes of floats, and torch keeps them.
+Tensor in_order(const Tensor& floats, ReduceOp op) {
+  const bool wide = floats.scalar_type() == c10::ScalarType::Double;
+  const Tensor exact = wide ? floats : floats.to(c10::ScalarType::Float);
+  const Tensor numbers = turned(exact.view(wide ? c10::ScalarType::Long : c10::ScalarType::Int));
+  using Long = std::numeric_limits<int64_t>;
+  using Int = std::numeric_limits<int32_t>;
+  const int64_t beyond = op == ReduceOp::max ? (wide ? Long::max() : Int::max()) : (wide ? Long::min() : Int::min());
+  return numbers.masked_fill(at::isnan(exact), beyond);
+}
+
+Tensor out_of_order(const Tensor& numbers) {
+  const bool wide = numbers.scalar_type() == c10::ScalarType::Long;
+  return turned(numbers).view(wide ? c10::ScalarType::Double : c10::ScalarType::Float);
+}
+
 // A tensor and a reduction that the transport knows, standing for those asked for.
 struct Reducible {
   Tensor tensor;  // a view of the one asked for; a copy where it has another dtype
   ReduceOp op;
   bool copied = false;
-  bool divide = false;  // by the number of ranks, afterwards
+  bool divide = false;   // by the number of ranks, afterwards
+  bool ordered = false;  // copied by in_order
 };
 
 Reducible reducible(const Transport& transport, const Tensor& tensor, ReduceOp op) {
@@ -204,6 +235,10 @@ Reducible reducible(const Transport& transport, const Tensor& tensor, ReduceOp o
     what.tensor = what.tensor.to(c10::ScalarType::Int);
     what.copied = true;
   }
+  if (tensor.is_floating_point() && (op == ReduceOp::min || op == ReduceOp::max)) {
+    what.tensor = in_order(what.tensor, op);
+    what.copied = what.ordered = true;
+  }
   if (op == ReduceOp::avg && !transport.average) {
     what.op = ReduceOp::sum;
     what.divide = true;
@@ -216,7 +251,7 @@ std::function<void()> finishing(const Reducible& what, const Tensor& tensor, int
   if (!what.copied && !what.divide) return {};
   return [what, tensor, ranks] {
     if (what.divide) what.tensor.div_(ranks);
-    if (what.copied) tensor.view({-1}).copy_(what.tensor);
+    if (what.copied) tensor.view({-1}).copy_(what.ordered ? out_of_order(what.tensor) : what.tensor);
   };
 }
 

@@ -9,7 +9,7 @@ namespace sherd::rules {
 namespace {
 
 // Factors of a bound rule are made as dims are met: star dims by their place from the right, group factors ("d=dim")
-// one per dim that the argument names, the others by name.
+// one per dim that the argument names, from the right as well, since torch broadcasts so; the others by name.
 class Binder {
  public:
   Binder(const Rule& rule, const OpCall& call, std::string* why) : rule_(rule), call_(call), why_(why) {}
@@ -21,6 +21,7 @@ class Binder {
         return std::nullopt;
       }
     }
+    name_group();
     const int outputs = call_.num_outputs > 0 ? call_.num_outputs : rule_.num_outputs;
     for (int i = 0; i < outputs; ++i) {
       const size_t pattern = std::min<size_t>(static_cast<size_t>(i), rule_.num_outputs - 1U);
@@ -70,8 +71,8 @@ class Binder {
   }
 
   // A factor met with another size: 1 stands for a broadcast dim, which has no factor at all.
-  int16_t met(int16_t& slot, int64_t size, const FactorRule& rule, const std::string& suffix = "") {
-    if (slot < 0) slot = make(size, rule.kind, rule.op, std::string(rule.name) + suffix);
+  int16_t met(int16_t& slot, int64_t size, const FactorRule& rule) {
+    if (slot < 0) slot = make(size, rule.kind, rule.op, std::string(rule.name));
     BoundFactor& factor = bound_.factors[static_cast<size_t>(slot)];
     if (factor.size == 1) factor.size = size;
     if (size != factor.size && size != 1) {
@@ -107,6 +108,10 @@ class Binder {
       }
     }
     std::sort(dims->begin(), dims->end());
+    if (std::adjacent_find(dims->begin(), dims->end()) != dims->end() && ndim > 0) {
+      no("argument {} names a dim twice", factor.argument);
+      return std::nullopt;
+    }
     if (ndim == 0) dims->clear();
     return dims;
   }
@@ -133,16 +138,18 @@ class Binder {
     if (group >= 0) {
       const auto dims = group_dims(rule_.factors[static_cast<size_t>(group)], ndim);
       if (!dims) return false;
-      group_dims_ = *dims;
-      group_ndim_ = ndim;
+      if (ndim >= group_ndim_) {  // an output has the dims of the widest operand
+        group_dims_ = *dims;
+        group_ndim_ = ndim;
+      }
       const auto stars = static_cast<size_t>(ndim) - dims->size();
       size_t star = 0;
       size_t member = 0;
       for (int64_t d = 0; d < ndim; ++d) {
         const int64_t size = tensor.shape[static_cast<size_t>(d)];
         const bool in_group = std::binary_search(dims->begin(), dims->end(), d);
-        const int16_t factor =
-            in_group ? group_factor(static_cast<Token>(group), member++, size) : star_factor(stars - 1 - star++, size);
+        const int16_t factor = in_group ? group_factor(static_cast<Token>(group), dims->size() - 1 - member++, size)
+                                        : star_factor(stars - 1 - star++, size);
         operand.dims[static_cast<size_t>(d)] = {factor};
       }
     } else if (!bind_in_order(pattern, tensor.shape, operand)) {
@@ -152,10 +159,16 @@ class Binder {
     return fits_;
   }
 
-  int16_t group_factor(Token token, size_t member, int64_t size) {
-    if (group_.size() <= member) group_.resize(member + 1, -1);
-    return met(group_[member], size, rule_.factors[static_cast<size_t>(token)],
-               group_dims_.size() > 1 ? std::to_string(member) : "");
+  int16_t group_factor(Token token, size_t from_right, int64_t size) {
+    if (group_.size() <= from_right) group_.resize(from_right + 1, -1);
+    return met(group_[from_right], size, rule_.factors[static_cast<size_t>(token)]);
+  }
+
+  // Several factors of a group are told apart by their place from the left, known once all operands were met.
+  void name_group() {
+    for (size_t k = 0; k < group_.size() && group_.size() > 1; ++k) {
+      bound_.factors[static_cast<size_t>(group_[k])].name += std::to_string(group_.size() - 1 - k);
+    }
   }
 
   // Tokens before the star name leading dims, those after it trailing ones.
@@ -187,13 +200,13 @@ class Binder {
       const auto ndim = static_cast<size_t>(group_ndim_);
       operand.dims.resize(ndim);
       size_t star = stars_.size();
-      size_t member = 0;
+      size_t member = group_.size();
       for (size_t d = 0; d < ndim; ++d) {
         const bool in_group = std::binary_search(group_dims_.begin(), group_dims_.end(), static_cast<int64_t>(d));
         if (!in_group) {
           operand.dims[d] = {stars_[--star]};
         } else if (group >= 0) {
-          operand.dims[d] = {group_[member++]};
+          operand.dims[d] = {group_[--member]};
         }
       }
       operand.sizes.assign(ndim, 1);
@@ -275,7 +288,7 @@ class Binder {
   std::string* why_;
   BoundRule bound_;
   std::vector<int16_t> stars_;  // from the right
-  std::vector<int16_t> group_;
+  std::vector<int16_t> group_;  // from the right
   std::map<Token, int16_t> named_;
   Dims group_dims_;
   int64_t group_ndim_ = 0;

@@ -229,6 +229,9 @@ std::optional<BoundRule> index_put(const OpCall& call) {
     if (whole_size) builder.rule.inputs[values].dims[put.size() - d] = factors;
   }
   if (values < 60) builder.rule.linear = {1 | uint64_t{1} << values};
+  // A padded index would name row 0, and a value that is broadcast is no row of zeros: nothing is put where there is no
+  // index, and torch knows that.
+  builder.rule.takes_empty = true;
   return builder.done();
 }
 

@@ -139,7 +139,9 @@ std::optional<BoundRule> batch_norm(const OpCall& call) {
   Builder builder(call);
   const Dims& input = builder.shape();
   if (input.size() < 2) return std::nullopt;
-  const bool training = call.integer("training", call.integer("train", 1)) != 0;
+  // Where no argument says whether statistics are taken from the batch, the operator's name does.
+  const bool updates = call.op.find("with_update") != std::string::npos;
+  const bool training = call.integer("training", call.integer("train", updates ? 1 : 0)) != 0;
   builder.output(input.size()).sizes = input;
   for (int i = 1; i < call.num_outputs; ++i) builder.output(1).sizes = {input[1]};
   auto& in = builder.rule.inputs;

@@ -25,6 +25,9 @@ inline const SpecPtr* checked_spec(const OpPlan& plan, size_t i, size_t k) {
 /// Runs a call on lists of tensors element by element: foreach and fused optimizer operators.
 void execute_foreach(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack& stack);
 
+/// Runs a call whose out= are lists: as the operator without them, whose results they take.
+void execute_into_lists(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack& stack);
+
 /// Makes the gradient that reaches a leaf take the leaf's placements before it is accumulated.
 void hook_leaf(const at::Tensor& tensor);
 

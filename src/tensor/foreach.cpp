@@ -3,6 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
+
 #include "comm/errors.h"
 #include "tensor/dispatch.h"
 #include "tensor/joint_mesh.h"
@@ -18,17 +20,29 @@ using torch::jit::Stack;
 
 // Where the i-th tensors of all lists are brought: the first list's placements, with Partials reduced.
 struct Target {
-  SpecPtr spec;  // null where the i-th tensor of the first list is not distributed
+  SpecPtr spec;  // null where none of them is distributed
   Placements placements;
 };
 
-Target target_of(const Tensor& tensor) {
+using Lists = std::vector<std::vector<Tensor>>;
+
+Target target_of(const Lists& lists, size_t k) {
+  const Tensor* first = nullptr;
+  const DTensorMeta* meta = nullptr;  // of the first that is distributed
+  bool alike = true;
+  for (const std::vector<Tensor>& list : lists) {
+    if (k >= list.size()) continue;
+    if (first == nullptr) first = &list[k];
+    if (meta == nullptr) meta = meta_of(list[k]);
+    alike &= list[k].dim() == 0 || list[k].sizes() == first->sizes();
+  }
   Target target;
-  const DTensorMeta* meta = meta_of(tensor);
   if (meta == nullptr) return target;
+  // What is broadcast is whole on every rank, and so is what a plain tensor is written with.
+  const bool whole = !alike || meta_of(*first) == nullptr;
   target.placements = meta->spec->placements;
   for (Placement& p : target.placements) {
-    if (is_partial(p)) p = Replicate();
+    if (whole || is_partial(p)) p = Replicate();
   }
   target.spec = intern_spec(meta->spec->mesh, target.placements, meta->spec->sizes, meta->spec->strides);
   return target;
@@ -51,7 +65,7 @@ Tensor moved_to(const OpInfo& info, const Tensor& tensor, const Placements& to) 
 Tensor local_at(const OpInfo& info, const Tensor& tensor, const Target& target) {
   const DTensorMeta* meta = meta_of(tensor);
   if (meta != nullptr && !meta->leaf_is_settled && c10::GradMode::is_enabled()) hook_leaf(tensor);
-  if (!target.spec) {
+  if (!target.spec) {  // a tensor beside the lists
     return meta == nullptr ? tensor : moved_to(info, tensor, Placements(meta->spec->placements.size(), Replicate()));
   }
   const bool scalar = tensor.dim() == 0;
@@ -68,19 +82,124 @@ Tensor local_at(const OpInfo& info, const Tensor& tensor, const Target& target) 
   return moved_to(info, tensor, to);
 }
 
+// What is whole on every rank may have been broadcast.
+Tensor wrapped(const Target& target, const Tensor& local) {
+  const bool whole = std::all_of(target.placements.begin(), target.placements.end(), is_replicate);
+  if (!whole || !target.spec->mesh.coordinate()) return wrap(target.spec, local);
+  return wrap(spec_for(target.spec->mesh, target.placements, local.sizes().vec(), local), local);
+}
+
+bool is_copied_view(const Tensor& tensor) {
+  const DTensorMeta* meta = meta_of(tensor);
+  return meta != nullptr && meta->origin != nullptr;
+}
+
+// Whether what the call writes to one tensor may be another one's: views that were copied share no memory, so that
+// those who come later would not see it.
+bool writes_beside_copies(const OpInfo& info, const Stack& stack, size_t base) {
+  if (!info.return_of.empty()) return false;
+  for (size_t i = 0; i < info.arguments.size(); ++i) {
+    if (!info.arguments[i].written || !stack[base + i].isTensorList()) continue;
+    const std::vector<Tensor> list = stack[base + i].toTensorVector();
+    if (list.size() > 1 && std::any_of(list.begin(), list.end(), is_copied_view)) return true;
+  }
+  return false;
+}
+
+// What a list, or a tensor of as many numbers, has for the k-th.
+c10::IValue kth(const c10::IValue& value, bool is_scalars, size_t k, size_t count) {
+  if (value.isTensorList()) {
+    const c10::List<Tensor> list = value.toTensorList();
+    return list.size() == count ? c10::IValue(c10::List<Tensor>({list.get(k)})) : value;
+  }
+  if (value.isList()) {
+    const c10::List<c10::IValue> list = value.toList();
+    if (list.size() != count) return value;
+    c10::impl::GenericList one(list.elementType());
+    one.push_back(list.get(k));
+    return one;
+  }
+  return is_scalars ? c10::IValue(value.toTensor().narrow(0, static_cast<int64_t>(k), 1)) : value;
+}
+
+// As on one device: the i-th after those before it.
+void execute_one_by_one(const c10::OperatorHandle& op, Stack& stack, size_t base) {
+  const Stack all(stack.begin() + static_cast<std::ptrdiff_t>(base), stack.end());
+  const auto& arguments = op.schema().arguments();
+  const size_t count = all.front().toTensorVector().size();
+  for (size_t k = 0; k < count; ++k) {
+    Stack one;
+    for (size_t i = 0; i < all.size(); ++i) {
+      one.push_back(kth(all[i], arguments[i].name() == "scalars" && all[i].isTensor(), k, count));
+    }
+    op.callBoxed(one);
+  }
+  stack.resize(base);
+}
+
+// An out= tensor takes what the operator returns without it.
+void fill(const Tensor& out, const Tensor& value) {
+  if (out.sizes() == value.sizes() || meta_of(out) == nullptr) {
+    if (out.sizes() != value.sizes()) out.resize_(value.sizes());
+    out.copy_(value);
+    return;
+  }
+  const Tensor anew = value.to(out.scalar_type());
+  out.unsafeGetTensorImpl()->shallow_copy_from(anew.getIntrusivePtr());
+}
+
 }  // namespace
+
+void execute_into_lists(const c10::OperatorHandle& op, const OpInfo& info, Stack& stack) {
+  const auto functional = c10::Dispatcher::singleton().findSchema({info.name, info.base_overload});
+  const size_t base = stack.size() - info.arguments.size();
+  if (!functional || !info.return_of.empty() || info.base_overload == op.operator_name().overload_name) {
+    throw c10::NotImplementedError(ErrorText(info.short_name(), "no operator makes what these out= lists hold")
+                                       .fact("operator", toString(op.operator_name()))
+                                       .help("the same operator without out=")
+                                       .str());
+  }
+  Stack call;
+  Lists outs;
+  for (size_t i = 0; i < info.arguments.size(); ++i) {
+    if (!info.arguments[i].out) {
+      call.push_back(stack[base + i]);
+    } else {
+      outs.push_back(stack[base + i].isTensorList() ? stack[base + i].toTensorVector()
+                                                    : std::vector<Tensor>{stack[base + i].toTensor()});
+    }
+  }
+  functional->callBoxed(call);
+  for (size_t i = 0; i < outs.size(); ++i) {
+    const c10::IValue& made = call.at(i);
+    const std::vector<Tensor> values = made.isTensorList() ? made.toTensorVector() : std::vector{made.toTensor()};
+    if (values.size() != outs[i].size()) {
+      throw_value_error(ErrorText(info.short_name(), "out= has another number of tensors than there are results")
+                            .fact("out", std::to_string(outs[i].size()))
+                            .fact("results", std::to_string(values.size()))
+                            .help("one tensor in out= for each result"));
+    }
+    for (size_t k = 0; k < values.size(); ++k) fill(outs[i][k], values[k]);
+  }
+  stack.resize(base);
+}
 
 void execute_foreach(const c10::OperatorHandle& op, const OpInfo& info, Stack& stack) {
   const size_t base = stack.size() - info.arguments.size();
+  if (writes_beside_copies(info, stack, base)) return execute_one_by_one(op, stack, base);
+  Lists originals(info.arguments.size());
+  size_t count = 0;
+  for (size_t i = 0; i < info.arguments.size(); ++i) {
+    const c10::IValue& value = stack[base + i];
+    if (info.arguments[i].kind != ArgumentKind::tensor_list || !value.isTensorList()) continue;
+    originals[i] = value.toTensorVector();
+    if (count == 0) count = originals[i].size();
+  }
   std::vector<Target> targets;
-  std::vector<std::vector<Tensor>> originals(info.arguments.size());
+  for (size_t k = 0; k < count; ++k) targets.push_back(target_of(originals, k));
   for (size_t i = 0; i < info.arguments.size(); ++i) {
     c10::IValue& value = stack[base + i];
     if (info.arguments[i].kind == ArgumentKind::tensor_list && value.isTensorList()) {
-      originals[i] = value.toTensorVector();
-      if (targets.empty()) {
-        for (const Tensor& tensor : originals[i]) targets.push_back(target_of(tensor));
-      }
       c10::List<Tensor> locals;
       for (size_t k = 0; k < originals[i].size(); ++k) {
         locals.push_back(local_at(info, originals[i][k], k < targets.size() ? targets[k] : Target()));
@@ -99,7 +218,10 @@ void execute_foreach(const c10::OperatorHandle& op, const OpInfo& info, Stack& s
   for (size_t i = 0; i < moved.size(); ++i) {
     for (size_t k = 0; k < moved[i].size(); ++k) {
       DTensorMeta* meta = meta_of(originals[i][k]);
-      if (meta == nullptr) continue;
+      if (meta == nullptr) {
+        if (!moved[i][k].is_alias_of(originals[i][k])) originals[i][k].copy_(moved[i][k]);
+        continue;
+      }
       if (!moved[i][k].is_same(meta->local)) {
         meta->local.copy_(
             move(moved[i][k], meta->spec->mesh, meta->spec->sizes, targets[k].placements, meta->spec->placements));
@@ -108,15 +230,14 @@ void execute_foreach(const c10::OperatorHandle& op, const OpInfo& info, Stack& s
     }
   }
   wrote_locals(written);
-  const size_t count = info.return_of.size();
-  for (size_t i = 0; i < count; ++i) {
-    c10::IValue& value = stack[stack.size() - count + i];
+  const size_t results = info.return_of.size();
+  for (size_t i = 0; i < results; ++i) {
+    c10::IValue& value = stack[stack.size() - results + i];
     if (!value.isTensorList()) continue;
     c10::List<Tensor> list;
     const std::vector<Tensor> locals = value.toTensorVector();
     for (size_t k = 0; k < locals.size(); ++k) {
-      const bool wraps = k < targets.size() && targets[k].spec;
-      list.push_back(wraps ? wrap(targets[k].spec, locals[k]) : locals[k]);
+      list.push_back(k < targets.size() && targets[k].spec ? wrapped(targets[k], locals[k]) : locals[k]);
     }
     value = std::move(list);
   }

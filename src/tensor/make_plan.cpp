@@ -119,7 +119,7 @@ class PlanMaker {
         plan_(std::make_unique<OpPlan>()) {
     plan_->mesh = mesh_;
     plan_->broadcasts = info.is_random;
-    check_outs();
+    take_outs();
     check_device();
   }
 
@@ -140,8 +140,9 @@ class PlanMaker {
       if (used_whole(i)) bring_together(i);
     }
     results_ = infer_results(op_, info_, stack_);
-    const auto rule = as_c10_errors([&] { return rule_for(info_, call_, results_); });
+    auto rule = as_c10_errors([&] { return rule_for(info_, call_, results_); });
     if (rule) {
+      reduce_booleans_first(*rule);
       follow(*rule);
     } else {
       run_whole();
@@ -161,8 +162,9 @@ class PlanMaker {
   }
 
  private:
-  // Before anything is computed: the operator would write to a plain tensor, and it would be too late to refuse.
-  void check_outs() const {
+  // Before anything is computed: the operator would write to a plain tensor, and it would be too late to refuse. The
+  // plan's key has the specs of these tensors, too.
+  void take_outs() {
     for (size_t i = 0; i < info_.arguments.size(); ++i) {
       const c10::IValue& value = stack_[stack_.size() - info_.arguments.size() + i];
       if (!info_.arguments[i].out || !value.isTensor()) continue;
@@ -175,6 +177,7 @@ class PlanMaker {
                               .fact("inputs", "on " + to_string(mesh_))
                               .help("leave out= away, or pass a DTensor on the same mesh"));
       }
+      plan_->specs.push_back(meta->spec);
     }
   }
 
@@ -184,6 +187,19 @@ class PlanMaker {
       if (!stack_[i].isDevice()) continue;
       const c10::Device asked = stack_[i].toDevice();
       if (asked.type() != mesh_.device_type() && !asked.is_meta()) refuse_device(info_, mesh_, asked);
+    }
+  }
+
+  // Parts of booleans are put together by "or", which is no sum: 1.5 times what two ranks say is not 1.5 of each. A
+  // view computes nothing.
+  void reduce_booleans_first(BoundRule& rule) const {
+    if (info_.is_view || info_.is_inplace_view) return;
+    for (size_t i = 0; i < operands_.size(); ++i) {
+      const Operand& operand = operands_[i];
+      if (operand.meta == nullptr || !operand.meta->spec->has_partial || operand.tensor.scalar_type() != c10::kBool) {
+        continue;
+      }
+      std::erase_if(rule.linear, [&](uint64_t set) { return rules::has_input(set, i); });
     }
   }
 
@@ -286,9 +302,16 @@ class PlanMaker {
     plan_->int_edits.push_back({rule.window->end, none ? 0 : start + (end - begin - 1) * window.step + 1});
   }
 
-  // Many operators refuse a tensor without rows, or crash on it. Element-wise ones and views do not.
+  // Whether it changes one of its inputs; an out= is none.
+  bool writes_in_place() const {
+    return std::any_of(info_.arguments.begin(), info_.arguments.end(),
+                       [](const ArgumentInfo& argument) { return argument.written && !argument.out; });
+  }
+
+  // Many operators refuse a tensor without rows, or crash on it. Element-wise ones and views do not. What is written in
+  // place cannot have a row more.
   bool must_pad(const BoundRule& rule) const {
-    if (!mesh_.coordinate() || info_.is_pointwise || info_.writes || info_.is_view || plan_->kernel != nullptr ||
+    if (!mesh_.coordinate() || info_.is_pointwise || writes_in_place() || info_.is_view || plan_->kernel != nullptr ||
         !plan_->int_edits.empty() || rule.takes_empty) {
       return false;
     }
@@ -419,17 +442,17 @@ class PlanMaker {
   }
 
   void note_missing_rule() const {
+    const std::string name = info_.name + (info_.overload.empty() ? "" : "." + info_.overload);
     if (strict()) {
-      throw c10::NotImplementedError(
-          ErrorText(info_.short_name(), "no rule says how this operator is sharded")
-              .fact("operator", info_.name + (info_.overload.empty() ? "" : "." + info_.overload))
-              .fact("it would gather", plan::bytes_text(plan_->bytes))
-              .help("sherd::register_rule(\"" + info_.name +
-                    "\", rule), see docs/rules.md, or sherd::set_strict(false)")
-              .str());
+      throw c10::NotImplementedError(ErrorText(info_.short_name(), "no rule says how this operator is sharded")
+                                         .fact("operator", name)
+                                         .fact("it would gather", plan::bytes_text(plan_->bytes))
+                                         .help("sherd::register_rule(\"" + info_.name +
+                                               "\", rule), see docs/rules.md, or sherd::set_strict(false)")
+                                         .str());
     }
-    log_once("no rule for " + info_.name + (info_.overload.empty() ? "" : "." + info_.overload) +
-             ": it runs whole on every rank, gathering " + plan::bytes_text(plan_->bytes));
+    const std::string what = "no rule for " + name;  // said once, however much other calls gather
+    log_once(what, what + ": it runs whole on every rank, gathering " + plan::bytes_text(plan_->bytes));
   }
 
   const c10::OperatorHandle& op_;

@@ -159,18 +159,22 @@ c10::intrusive_ptr<DTensorImpl> make_impl(caffe2::TypeMeta dtype, c10::Device de
 
 void wrote_locals(c10::ArrayRef<DTensorMeta*> metas) {
   const auto is_copy = [](const DTensorMeta* meta) { return meta->origin != nullptr; };
-  if (std::count_if(metas.begin(), metas.end(), is_copy) < 2) {
+  if (metas.size() < 2 || std::none_of(metas.begin(), metas.end(), is_copy)) {
     for (DTensorMeta* meta : metas) wrote_local(*meta);
     return;
   }
-  std::vector<at::Tensor> values;
-  for (const DTensorMeta* meta : metas) values.push_back(is_copy(meta) ? meta->local.clone() : meta->local);
-  for (size_t i = 0; i < metas.size(); ++i) {
-    if (is_copy(metas[i])) {
-      refresh(*metas[i]->origin);  // with what the others wrote
-      metas[i]->local.copy_(values[i]);
+  std::vector<std::pair<DTensorMeta*, at::Tensor>> copies;
+  for (DTensorMeta* meta : metas) {
+    if (is_copy(meta)) {
+      copies.emplace_back(meta, meta->local.clone());
+    } else {
+      wrote_local(*meta);
     }
-    wrote_local(*metas[i]);
+  }
+  for (const auto& [meta, value] : copies) {
+    refresh(*meta->origin);  // with what the others wrote
+    meta->local.copy_(value);
+    wrote_local(*meta);
   }
 }
 

@@ -94,7 +94,7 @@ inline void wrote_local(DTensorMeta& meta) {
   if (meta.origin) write_through(*meta.origin);
 }
 
-/// The same for all that one call wrote: each of two copied views of one tensor has the other's elements as they were.
+/// The same for all that one call wrote: a copied view has what else was written of its tensor as it was before.
 void wrote_locals(c10::ArrayRef<DTensorMeta*> metas);
 
 /// A DTensor of a spec and this rank's part of it. `local` must not require grad.

@@ -98,6 +98,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& op) {
     info.out = argument.is_out();
     writes |= info.written;
     has_out |= info.out;
+    fills_lists |= info.out && info.kind == ArgumentKind::tensor_list;
     arguments.push_back(info);
   }
   for (const c10::Argument& result : schema.returns()) {

@@ -33,6 +33,7 @@ struct OpInfo {
   std::vector<int> return_of;  // per return: the written argument that it is, or -1
   bool writes = false;         // in place or out=
   bool has_out = false;
+  bool fills_lists = false;   // an out= is a list
   bool is_pointwise = false;  // torch's own tag
   bool is_random = false;
   int dropout = -1;  // the argument that says how much is dropped: with 0 nothing is random

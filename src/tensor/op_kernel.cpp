@@ -76,6 +76,7 @@ void settle_leaves(const OpInfo& info, const Stack& stack) {
 }
 
 void run(const OpKernel& kernel, const c10::OperatorHandle& op, const OpInfo& what, Stack& stack) {
+  if (what.fills_lists) return execute_into_lists(op, what, stack);
   if (what.is_foreach) {
     if (has_boxes(what, stack)) return boxes_kernel(op, what, stack);
     execute_foreach(op, what, stack);

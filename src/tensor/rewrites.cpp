@@ -1,5 +1,6 @@
 #include "tensor/rewrites.h"
 
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/abs.h>
 #include <ATen/ops/clamp_max.h>
@@ -41,8 +42,17 @@ namespace {
 using at::Tensor;
 using torch::jit::Stack;
 
-constexpr int64_t kMean = 1;  // at::Reduction
+constexpr int64_t kNone = 0;  // at::Reduction
+constexpr int64_t kMean = 1;
 constexpr int64_t kSum = 2;
+
+// Of what is summed up in half precision: the sum of a few thousand numbers is beyond its largest. Made in float, as
+// torch's own kernels make it.
+Tensor divided_sum(const Tensor& tensor, const Dims& dims, bool keep, c10::ScalarType type, int64_t count) {
+  const c10::ScalarType wide = at::toOpMathType(type);
+  const Tensor result = at::sum(tensor, dims, keep, wide).div(count);
+  return wide == type ? result : result.to(type);
+}
 
 // An average over shards of different sizes is not the average of their averages.
 bool mean(const c10::OperatorHandle& op, Stack& stack) {
@@ -70,11 +80,11 @@ bool mean(const c10::OperatorHandle& op, Stack& stack) {
     }
     uneven |= self.dim() > 0 && self.size(d) % parts != 0;
   }
-  if (!uneven) return false;
-  const c10::IValue dtype = argument(stack, op, all ? 1 : 3);
-  const auto type = dtype.isNone() ? std::optional<c10::ScalarType>() : std::optional(dtype.toScalarType());
+  const c10::IValue& dtype = argument(stack, op, all ? 1 : 3);
+  const c10::ScalarType type = dtype.isNone() ? self.scalar_type() : dtype.toScalarType();
+  if (!uneven || c10::isIntegralType(type, true)) return false;  // of integers: torch says what is wrong
   const bool keep = !all && argument(stack, op, 2).toBool();
-  answer(op, stack, at::sum(self, dims, keep, type).div(count));
+  answer(op, stack, divided_sum(self, dims, keep, type, count));
   return true;
 }
 
@@ -125,32 +135,48 @@ bool split(const c10::OperatorHandle& op, Stack& stack) {
   return true;
 }
 
-// The mean of a loss, and its gradient: the sum's, divided by the number of all elements, which a rank does not see.
-bool mean_loss(const c10::OperatorHandle& op, Stack& stack) {
+// Answers a loss that asks for a mean over `count` elements or rows, or its gradient: the sum's, divided by a number
+// that a rank does not see.
+void mean_of_losses(const c10::OperatorHandle& op, Stack& stack, const Tensor& self, int64_t count) {
   const size_t base = stack.size() - op.schema().arguments().size();
-  const std::optional<int> reduction = op.schema().argumentIndexWithName("reduction");
-  const std::optional<int> self = op.schema().argumentIndexWithName("self");
-  if (!reduction || !self || stack[base + static_cast<size_t>(*reduction)].toInt() != kMean) return false;
-  const Tensor whole = stack[base + static_cast<size_t>(*self)].toTensor();
-  const Tensor target = stack[base + static_cast<size_t>(*self) + 1].toTensor();
-  if (whole.sizes() != target.sizes()) return false;  // broadcast: the count is another
-  stack[base + static_cast<size_t>(*reduction)] = kSum;
+  c10::IValue& reduction = stack[base + static_cast<size_t>(*op.schema().argumentIndexWithName("reduction"))];
+  if (op.schema().arguments().front().name() == "grad_output") {
+    // One number, divided before it is multiplied with what may be too large for half precision.
+    stack[base] = stack[base].toTensor().div(count);
+    reduction = kSum;
+    op.callBoxed(stack);
+    return;
+  }
+  const bool narrow = at::toOpMathType(self.scalar_type()) != self.scalar_type();
+  reduction = narrow ? kNone : kSum;
   op.callBoxed(stack);
-  stack.back() = stack.back().toTensor().div(whole.numel());
+  c10::IValue& result = stack[stack.size() - op.schema().returns().size()];
+  const Tensor loss = result.toTensor();
+  result = narrow ? divided_sum(loss, {}, false, loss.scalar_type(), count) : loss.div(count);
+}
+
+bool asks_for_mean(const c10::OperatorHandle& op, const Stack& stack) {
+  const std::optional<int> reduction = op.schema().argumentIndexWithName("reduction");
+  return reduction && argument(stack, op, static_cast<size_t>(*reduction)).toInt() == kMean;
+}
+
+// Over all elements.
+bool mean_loss(const c10::OperatorHandle& op, Stack& stack) {
+  const std::optional<int> self = op.schema().argumentIndexWithName("self");
+  if (!self || !asks_for_mean(op, stack)) return false;
+  const Tensor whole = argument(stack, op, static_cast<size_t>(*self)).toTensor();
+  const Tensor target = argument(stack, op, static_cast<size_t>(*self) + 1).toTensor();
+  if (whole.sizes() != target.sizes()) return false;  // broadcast: the count is another
+  mean_of_losses(op, stack, whole, whole.numel());
   return true;
 }
 
-// The mean over the rows of a matrix of margins, and its gradient.
+// Over the rows of a matrix of margins.
 bool mean_margin_loss(const c10::OperatorHandle& op, Stack& stack) {
-  const size_t base = stack.size() - op.schema().arguments().size();
-  const auto reduction = static_cast<size_t>(*op.schema().argumentIndexWithName("reduction"));
   const auto self = static_cast<size_t>(*op.schema().argumentIndexWithName("self"));
-  const Tensor whole = stack[base + self].toTensor();
-  if (stack[base + reduction].toInt() != kMean || whole.dim() != 2) return false;
-  stack[base + reduction] = kSum;
-  op.callBoxed(stack);
-  c10::IValue& loss = stack[stack.size() - op.schema().returns().size()];
-  loss = loss.toTensor().div(whole.size(0));
+  const Tensor whole = argument(stack, op, self).toTensor();
+  if (!asks_for_mean(op, stack) || whole.dim() != 2) return false;
+  mean_of_losses(op, stack, whole, whole.size(0));
   return true;
 }
 

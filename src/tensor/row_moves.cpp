@@ -132,7 +132,7 @@ bool cat_rows(const c10::OperatorHandle& op, Stack& stack) {
   sizes[static_cast<size_t>(*dim)] = 0;
   std::vector<Tensor> taking_part;
   for (const Tensor& tensor : tensors) {
-    if (tensor.dim() == 1 && tensor.numel() == 0) continue;  // torch lets these be
+    if (tensor.dim() == 1 && tensor.numel() == 0) continue;  // torch lets these be, but for their dtype
     if (tensor.dim() != guide->dim()) return false;
     for (int64_t d = 0; d < tensor.dim(); ++d) {
       if (d != *dim && tensor.size(d) != guide->size(d)) return false;
@@ -142,6 +142,7 @@ bool cat_rows(const c10::OperatorHandle& op, Stack& stack) {
     sizes[static_cast<size_t>(*dim)] += tensor.size(*dim);
     taking_part.push_back(tensor);
   }
+  if (taking_part.empty()) return false;
   // The result: as the guide, but cut evenly along the dim; its Partials are reduced.
   Placements placements = grad_placements_for(spec->placements);
   Placements others = placements;
@@ -152,7 +153,7 @@ bool cat_rows(const c10::OperatorHandle& op, Stack& stack) {
   }
   const auto out = Pieces::of(spec->mesh, placements, sizes, *dim);
   if (!out) return false;
-  const c10::ScalarType type = at::native::result_type(taking_part);
+  const c10::ScalarType type = at::native::result_type(tensors);
   std::vector<Tensor> parts;
   int64_t offset = 0;
   for (const Tensor& tensor : taking_part) {

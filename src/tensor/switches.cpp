@@ -16,11 +16,11 @@ namespace {
 thread_local ExplicitRedistribution::Mode mode = ExplicitRedistribution::Mode::allow;
 std::atomic<int> strict_choice{-1};  // -1: as the environment says
 
-void say_once(const std::string& text) {
+void say_once(const std::string& about, const std::string& text) {
   static std::mutex mutex;
   static auto* said = new std::set<std::string>;
   const std::lock_guard lock(mutex);
-  if (said->insert(text).second) std::fprintf(stderr, "sherd: %s\n", text.c_str());
+  if (said->insert(about).second) std::fprintf(stderr, "sherd: %s\n", text.c_str());
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ ExplicitRedistribution::Mode redistribution_mode() { return mode; }
 
 void refuse_or_warn(const ErrorText& text) {
   if (mode == ExplicitRedistribution::Mode::error) throw_value_error(text);
-  say_once(text);
+  say_once(text, text);
 }
 
 ErrorText would_move(std::string_view operation, const std::vector<std::pair<std::string, std::string>>& facts,
@@ -53,9 +53,10 @@ ErrorText would_move(std::string_view operation, const std::vector<std::pair<std
   return text.help(instead + ", or leave the ExplicitRedistribution scope");
 }
 
-void log_once(const std::string& text) {
-  if (!settings().log.empty()) say_once(text);
+void log_once(const std::string& about, const std::string& text) {
+  if (!settings().log.empty()) say_once(about, text);
 }
+void log_once(const std::string& text) { log_once(text, text); }
 
 }  // namespace detail
 }  // namespace sherd

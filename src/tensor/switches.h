@@ -30,7 +30,9 @@ void check_explicit(const Tell& tell) {
 ErrorText would_move(std::string_view operation, const std::vector<std::pair<std::string, std::string>>& facts,
                      const std::string& instead);
 
-/// Writes a line to the log (stderr where SHERD_LOG=info or debug), once per process for each text.
+/// Writes a line to the log (stderr where SHERD_LOG=info or debug), once per process for each text, or for each thing
+/// that the texts are about.
 void log_once(const std::string& text);
+void log_once(const std::string& about, const std::string& text);
 
 }  // namespace sherd::detail

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <numeric>
 #include <thread>
 
@@ -133,6 +134,37 @@ TEST_P(TransportTest, AverageOfSixteenBitFloatsIsTheirAverage) {
       const at::Tensor inout = at::full({4}, 4.0, rank.options.dtype(dtype));
       all_reduce(rank.group, inout, ReduceOp::avg).wait();
       EXPECT_TRUE(same_bits(inout, at::full({4}, 4.0, inout.options()))) << inout;
+    }
+  });
+}
+
+// As torch's own: an element is not a number where one rank's is none, whichever that is.
+TEST_P(TransportTest, ExtremesKeepWhatIsNotANumber) {
+  run([&](Rank& rank) {
+    constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    for (const auto dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16}) {
+      for (const ReduceOp op : {ReduceOp::max, ReduceOp::min}) {
+        std::vector<at::Tensor> parts;
+        for (int i = 0; i < ranks(); ++i) {
+          const double first = i == 0 ? kNan : 1;
+          const double last = i + 1 == ranks() ? kNan : -1;
+          const double negative = i + 1 == ranks() ? -kNan : 3;
+          const double far = i == 0 ? kInfinity : 2;
+          const at::Tensor part = at::tensor({first, last, negative, i - 1.5, -i - 0.25, far, -far}, at::kDouble);
+          parts.push_back(part.to(rank.options.dtype(dtype)));
+        }
+        const at::Tensor expected = reduced(parts, op);
+        const at::Tensor inout = parts[static_cast<size_t>(rank.group.rank())].clone();
+        all_reduce(rank.group, inout, op).wait();
+        EXPECT_TRUE(at::allclose(inout, expected, 0, 0, /*equal_nan=*/true)) << to_string(op) << "\n" << inout;
+        Numels numels(static_cast<size_t>(ranks()), 0);
+        numels.back() = 7;
+        const int me = rank.group.rank();
+        const at::Tensor out = empty_like(numels[static_cast<size_t>(me)], dtype, rank);
+        reduce_scatter(rank.group, out, parts[static_cast<size_t>(me)], op, numels).wait();
+        EXPECT_TRUE(at::allclose(out, block(expected, numels, me), 0, 0, true)) << to_string(op) << "\n" << out;
+      }
     }
   });
 }

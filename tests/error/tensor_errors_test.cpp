@@ -354,7 +354,7 @@ TEST_F(TensorErrorTest, ARowThatWasCopiedIsNotKept) {
                             }),
             std::vector<std::string>(2,
                                      "checkpointable: the tensor is a view that had to be copied\n"
-                                     "  tensor: f32[6] on [a=2]\n"
+                                     "  tensor: f32[6@a] on [a=2]\n"
                                      "  help: the tensor that it is a view of, or tensor.clone()"));
 }
 

@@ -31,6 +31,27 @@ void add_activations(std::vector<OpSample>& all) {
   all.push_back(binary(
       "soft_margin_loss", [](auto& x, auto& y) { return torch::soft_margin_loss(x, y.detach()); }, ints({4, 5}),
       ints({4, 5}, 1)));
+  // Of different ndim: torch broadcasts from the right.
+  for (const bool swapped : {false, true}) {
+    const auto losses = [swapped](const Tensors& t) {
+      const at::Tensor& x = t[swapped ? 1 : 0];
+      const at::Tensor& y = t[swapped ? 0 : 1];
+      return Tensors{torch::mse_loss(x, y), torch::mse_loss(x, y, at::Reduction::Sum),
+                     torch::smooth_l1_loss(x, y, at::Reduction::Sum), torch::huber_loss(x, y, at::Reduction::Sum)};
+    };
+    const std::string name = swapped ? "losses_broadcast_input" : "losses_broadcast";
+    all.push_back({name, {ints({4, 1}), ints({4}, 1)}, losses, 1e-8, false});
+  }
+  all.push_back({"binary_cross_entropy_weighted",
+                 {ints({4, 3}), ints({4, 3}, 1), ints({3}, 2)},
+                 [](const Tensors& t) {
+                   const at::Tensor weight = t[2].detach();
+                   const at::Tensor x = torch::sigmoid(t[0]);
+                   const at::Tensor y = torch::sigmoid(t[1]);
+                   return Tensors{torch::binary_cross_entropy(x, y, weight),
+                                  torch::binary_cross_entropy(x, y, weight, at::Reduction::Sum)};
+                 },
+                 1e-8});
   add_one(all, "rrelu_as_it_serves", ints({4, 5}), [](const at::Tensor& x) {
     at::Tensor noise = torch::ones_like(x).detach();
     return Tensors{torch::rrelu_with_noise(x, noise, 0.25, 0.75, false)};

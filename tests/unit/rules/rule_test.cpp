@@ -78,6 +78,44 @@ TEST(RuleTest, OutputsThatDoNotDependOnAFactorStayWhole) {
   EXPECT_TRUE(rule->takes_empty);
 }
 
+// As torch broadcasts: a vector meets the last dim of a matrix.
+TEST(RuleTest, TheDimsOfAGroupMeetFromTheRight) {
+  OpCall call;
+  call.op = "aten::mse_loss";
+  call.tensors = {{{4, 1}, {}}, {{4}, {}}};
+  call.plain.push_back({"reduction", 2, int64_t{2}});
+  const auto rule = find_rule(call);
+  ASSERT_TRUE(rule);
+  EXPECT_EQ(operands_text(*rule), "d0 1, d1 ->");
+  std::swap(call.tensors[0], call.tensors[1]);
+  EXPECT_EQ(operands_text(*find_rule(call)), "d1, d0 1 ->");
+}
+
+TEST(RuleTest, ADimThatIsNamedTwiceHasNoRule) {
+  OpCall call;
+  call.op = "aten::sum";
+  call.overload = "dim_IntList";
+  call.tensors = {{{4, 3}, {}}};
+  call.plain.push_back({"dim", 1, Dims{1, -1}});
+  EXPECT_FALSE(find_rule(call));
+}
+
+TEST(RuleTest, ABatchNormThatServesIsFreeInEveryDim) {
+  OpCall call;
+  call.tensors = {{{4, 3, 5}, {}}, {{3}, {}}, {{3}, {}}, {{3}, {}}, {{3}, {}}};
+  for (const char* op : {"aten::_native_batch_norm_legit_no_training", "aten::_batch_norm_no_update"}) {
+    call.op = op;
+    call.num_outputs = call.op.ends_with("update") ? 4 : 3;
+    const auto rule = find_rule(call);
+    ASSERT_TRUE(rule) << op;
+    for (const DimFactors& dim : rule->inputs[0].dims) EXPECT_EQ(dim.size(), 1U) << op;
+  }
+  call.op = "aten::_batch_norm_with_update";
+  const auto training = find_rule(call);
+  ASSERT_TRUE(training);
+  EXPECT_TRUE(training->inputs[0].dims[0].empty());
+}
+
 TEST(RuleTest, InPlaceOperatorsHaveTheRuleOfTheirBase) {
   EXPECT_EQ(base_name("aten::add_"), "aten::add");
   EXPECT_EQ(base_name("aten::add"), "aten::add");

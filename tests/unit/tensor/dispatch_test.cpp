@@ -7,10 +7,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cstdlib>
 #include <functional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "sherd/sherd.h"
+#include "tensor/meta.h"
 
 namespace sherd::testing {
 namespace {
@@ -178,6 +180,84 @@ TEST(ViewTest, OneCallWritesTwoViewsOfATensor) {
       of_two(d);
       of_two(x);
       EXPECT_TRUE(full_tensor(d).equal(x)) << to_string(placements) << full_tensor(d) << x;
+    }
+  });
+}
+
+// As on one device, where each sees what was written before it.
+TEST(ViewTest, OneCallWritesATensorAndViewsOfIt) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const auto same = [&](const std::function<void(const Tensor&)>& write) {
+      const Tensor x = numbers({4, 5});
+      const Tensor d = distribute_tensor(x, mesh, {Shard(0)}, {.source = std::nullopt});
+      write(x);
+      write(d);
+      EXPECT_TRUE(full_tensor(d).equal(x)) << full_tensor(d) << x;
+    };
+    same([](const Tensor& z) { at::_foreach_add_(List{z, z.select(0, 3)}, 1); });
+    same([](const Tensor& z) { at::_foreach_add_(List{z.select(0, 3), z}, 1); });
+    same([](const Tensor& z) { at::_foreach_add_(List{z.select(0, 0), z.select(0, 3), z}, 1); });
+    same([](const Tensor& z) { at::_foreach_mul_(List{z.select(0, 3), z.select(0, 3)}, 3); });
+    const std::vector<at::Scalar> scalars = {2, 3};
+    same([&](const Tensor& z) { at::_foreach_mul_(List{z.select(0, 0), z}, scalars); });
+    same([&](const Tensor& z) {
+      at::_foreach_addcmul_(List{z.select(0, 0), z.select(0, 3)}, List{z.select(0, 1), z.select(0, 2)},
+                            List{z.select(0, 3), z.select(0, 0)}, torch::tensor({2., 3.}, torch::kDouble));
+    });
+  });
+}
+
+TEST(ForeachTest, OperandsThatAreBroadcastOrPlain) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor x = numbers({2, 4});
+    const Tensor row = numbers({4});
+    for (const Placement& placement : Placements{Shard(0), Shard(1), Replicate()}) {
+      const Tensor d = distribute_tensor(x, mesh, {placement}, {.source = std::nullopt});
+      const auto expect = [&](const List& got, const Tensor& right) {
+        ASSERT_EQ(got[0].sizes(), right.sizes());
+        EXPECT_TRUE(full_tensor(got[0]).equal(right)) << to_string(placement);
+      };
+      expect(at::_foreach_add(List{d}, List{row}), x + row);
+      expect(at::_foreach_add(List{row}, List{d}), row + x);
+      expect(at::_foreach_mul(List{distribute_tensor(row, mesh, {Shard(0)})}, List{d}), row * x);
+      expect(at::_foreach_mul(List{x}, List{d}), x * x);
+      // In place, the first has its placements, or is plain, as before.
+      Tensor written = d.clone();
+      at::_foreach_add_(List{written}, List{row});
+      EXPECT_EQ(placements_of(written), placements_of(d));
+      EXPECT_TRUE(full_tensor(written).equal(x + row));
+      Tensor plain = x.clone();
+      at::_foreach_add_(List{plain}, List{d});
+      EXPECT_FALSE(is_dtensor(plain));
+      EXPECT_TRUE(plain.equal(x + x));
+    }
+  });
+}
+
+TEST(OutTest, ListsTakeWhatTheOperatorReturns) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor x = numbers({2, 4});
+    for (const Placement& placement : Placements{Shard(0), Shard(1), Replicate()}) {
+      const Tensor d = distribute_tensor(x, mesh, {placement}, {.source = std::nullopt});
+      const auto made = [&] { return sherd::zeros({4}, mesh, {Shard(0)}, torch::kDouble); };
+      // Plain ones, distributed ones, and ones of another size.
+      List outs = {torch::empty({4}, torch::kDouble), made()};
+      at::unbind_copy_out(outs, d, 0);
+      EXPECT_FALSE(is_dtensor(outs[0]));
+      EXPECT_TRUE(outs[0].equal(x.select(0, 0)));
+      EXPECT_EQ(placements_of(outs[1]), Placements{Shard(0)});
+      EXPECT_TRUE(full_tensor(outs[1]).equal(x.select(0, 1)));
+      List others = {torch::empty({0}, torch::kDouble), sherd::zeros({7}, mesh, {Shard(0)}, torch::kDouble)};
+      at::split_copy_out(others, d, 2, 1);
+      EXPECT_TRUE(others[0].equal(x.slice(1, 0, 2)));
+      EXPECT_TRUE(full_tensor(others[1]).equal(x.slice(1, 2, 4)));
+      List norms = {torch::empty({}, torch::kDouble)};
+      at::_foreach_norm_out(norms, List{d}, 2);
+      EXPECT_DOUBLE_EQ(norms[0].item<double>(), x.norm().item<double>());
+      EXPECT_THAT(error_of([&] { at::unbind_copy_out(norms, d, 0); }),
+                  HasSubstr("unbind_copy: out= has another number of tensors than there are results\n"
+                            "  out: 1\n"
+                            "  results: 2\n"));
     }
   });
 }
@@ -364,10 +444,10 @@ TEST(MovingTest, TheRecorderUsesTheWordsOfThePlan) {
     const DeviceMesh other("cpu", Mesh({{"b", 2}}, {1, 0}));
     const Tensor rows = distribute_tensor(numbers({8, 6}), mesh, {Shard(0)});
     const Tensor parts = from_local(numbers({8, 6}), mesh, {Partial()});
-    const auto expect = [](const std::string& plan, const CommRecorder& recorder) {
+    const auto expect = [](const std::string& plan, const CommRecorder& recorder, const std::string& before = "") {
       const size_t bytes = plan.rfind(' ', plan.rfind(' ') - 1);
-      EXPECT_EQ(recorder.to_string(), plan.substr(0, bytes) + " f64 x1" + plan.substr(bytes) + "\n");
-      EXPECT_EQ(recorder.calls().front().step, plan.substr(0, bytes));
+      EXPECT_EQ(recorder.to_string(), before + plan.substr(0, bytes) + " f64 x1" + plan.substr(bytes) + "\n");
+      EXPECT_EQ(recorder.calls().back().step, plan.substr(0, bytes));
     };
     const auto move = [&](const Tensor& x, const Placements& to) {
       const CommRecorder recorder;
@@ -381,11 +461,12 @@ TEST(MovingTest, TheRecorderUsesTheWordsOfThePlan) {
     for (const Tensor& x : {rows, parts}) {
       const CommRecorder recorder;
       const Tensor moved = redistribute(x, other, {Shard(0)});
-      expect(redistribution_text(x, other, {Shard(0)}), recorder);
+      // Towards another mesh the ranks compare what they mean.
+      expect(redistribution_text(x, other, {Shard(0)}), recorder, "all_gather u8 on ranks 0, 1 x1 256 B\n");
     }
     // What a program calls itself is of no plan.
     const CommRecorder recorder;
-    all_reduce(mesh.group(), torch::ones({2})).wait();
+    all_reduce(mesh.group(0), torch::ones({2})).wait();
     EXPECT_EQ(recorder.calls().front().step, "");
   });
 }
@@ -401,6 +482,204 @@ TEST(MovingTest, ManySumsAtOnceTakeNoMoreThanTheStagingBuffer) {
     // 80, 88, ... 128 bytes, two of which fit at most.
     EXPECT_EQ(recorder.calls().size(), 4) << recorder.to_string();
   });
+}
+
+// torch broadcasts from the right: a vector meets the last dim of a matrix, not the one that is sharded.
+TEST(LossTest, OperandsOfDifferentNdimAreBroadcast) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor x = torch::arange(4.).view({4, 1});
+    const Tensor y = torch::arange(4.);
+    const auto rows = [&](const Tensor& z) { return distribute_tensor(z, mesh, {Shard(0)}); };
+    EXPECT_EQ(full_tensor(torch::mse_loss(rows(x), y)).item<float>(), 2.5F);
+    for (const int64_t reduction : {at::Reduction::None, at::Reduction::Mean, at::Reduction::Sum}) {
+      using Loss = std::function<Tensor(const Tensor&, const Tensor&)>;
+      for (const Loss& loss : {Loss([&](auto&a, auto&b) { return torch::mse_loss(a, b, reduction); }),
+                               Loss([&](auto&a, auto&b) { return torch::smooth_l1_loss(a, b, reduction); }),
+                               Loss([&](auto&a, auto&b) { return torch::huber_loss(a, b, reduction); })}) {
+        EXPECT_TRUE(torch::allclose(full_tensor(loss(rows(x), y)), loss(x, y)));
+        EXPECT_TRUE(torch::allclose(full_tensor(loss(x, rows(y))), loss(x, y)));
+        EXPECT_TRUE(torch::allclose(full_tensor(loss(rows(y), rows(x))), loss(y, x)));
+      }
+    }
+    const Tensor input = torch::tensor({0.1, 0.2, 0.3, 0.4}).view({2, 2});
+    const Tensor target = torch::tensor({1., 0., 0., 1.}).view({2, 2});
+    const Tensor weight = torch::tensor({1., 3.});
+    for (const int64_t reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
+      const Tensor right = torch::binary_cross_entropy(input, target, weight, reduction);
+      for (const Tensor& w : {weight, rows(weight)}) {
+        const Tensor loss = torch::binary_cross_entropy(rows(input), rows(target), w, reduction);
+        EXPECT_TRUE(torch::allclose(full_tensor(loss), right)) << full_tensor(loss) << right;
+      }
+    }
+  });
+}
+
+// The sum of these is beyond the largest number of their dtype, or close to it.
+TEST(MeanTest, HalfPrecisionIsSummedInFloat) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {
+      const Tensor x = distribute_tensor(torch::full({2001}, 100., dtype), mesh, {Shard(0)});
+      EXPECT_EQ(x.mean().scalar_type(), dtype);
+      EXPECT_EQ(full_tensor(x.mean()).item<float>(), 100.F);
+      EXPECT_EQ(full_tensor(x.mean({0}, /*keepdim=*/true)).item<float>(), 100.F);
+      EXPECT_EQ(full_tensor(x.mean(torch::kFloat)).scalar_type(), torch::kFloat);
+      for (const int64_t rows : {2000, 2001}) {
+        const Tensor tens = distribute_tensor(torch::full({rows}, 10., dtype), mesh, {Shard(0)}).requires_grad_();
+        const Tensor loss = torch::mse_loss(tens, torch::zeros({rows}, dtype));
+        EXPECT_EQ(loss.scalar_type(), dtype);
+        EXPECT_EQ(full_tensor(loss).item<float>(), 100.F);
+        (loss * 8192).backward();  // scaled, as losses in half precision are
+        const Tensor right = torch::full({rows}, 2 * 10 * 8192. / static_cast<double>(rows));
+        EXPECT_TRUE(torch::allclose(full_tensor(tens.grad()).to(torch::kFloat), right, 1e-2)) << right[0];
+      }
+    }
+  });
+}
+
+TEST(MeanTest, OfIntegersThereIsNone) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    for (const int64_t rows : {4, 5}) {
+      const Tensor x = distribute_tensor(torch::arange(rows), mesh, {Shard(0)});
+      EXPECT_THAT(error_of([&] { x.mean(); }), HasSubstr("a floating point or complex dtype. Got: Long"));
+      EXPECT_EQ(full_tensor(x.sum()).item<int64_t>(), rows * (rows - 1) / 2);
+    }
+  });
+}
+
+// A rank without indices puts nothing, where the value is the same for all.
+TEST(IndexPutTest, ARankWithoutIndicesAddsNothing) {
+  on_ranks(3, [](const DeviceMesh& mesh) {
+    c10::List<std::optional<Tensor>> places;
+    places.push_back(distribute_tensor(torch::tensor({1, 2, 3, 4}, torch::kLong), mesh, {Shard(0)}));
+    const Tensor x = sherd::zeros({5}, mesh, {Replicate()});
+    const Tensor right = torch::tensor({0.F, 1.F, 1.F, 1.F, 1.F});
+    for (const Tensor& value : {torch::tensor({1.F}), torch::tensor(1.F), torch::ones({4})}) {
+      EXPECT_TRUE(full_tensor(at::index_put(x, places, value, true)).equal(right));
+      EXPECT_TRUE(full_tensor(at::_unsafe_index_put(x, places, value, true)).equal(right));
+    }
+  });
+}
+
+// Two ranks that say yes say it once, whatever is computed of it.
+TEST(PartialTest, BooleansAreNoSum) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor b = from_local(torch::ones({2}, torch::kBool), mesh, {Partial()});
+    const Tensor yes = torch::ones({2});
+    const auto expect = [](const Tensor& got, const Tensor& right) {
+      EXPECT_TRUE(torch::allclose(full_tensor(got).to(torch::kFloat), right)) << full_tensor(got) << right;
+    };
+    expect(b * 1.5, yes * 1.5);
+    expect(b + yes, yes * 2);
+    expect(b / 2, yes / 2);
+    expect(torch::where(yes > 0, b, yes * 0.5), yes);
+    expect(at::cat({b, yes * 3}), torch::tensor({1.F, 1.F, 3.F, 3.F}));
+    // A number that is Partial goes on being so beside booleans that are not.
+    const Tensor mask = distribute_tensor(torch::tensor({true, false}), mesh, {Replicate()});
+    const Tensor parts = from_local(yes, mesh, {Partial()});
+    EXPECT_EQ(placements_of(parts * mask), Placements{Partial()});
+    expect(parts * mask, torch::tensor({2.F, 0.F}));
+    expect(parts + mask, torch::tensor({3.F, 2.F}));
+    // A view computes nothing.
+    EXPECT_EQ(placements_of(b.view({1, 2})), Placements{Partial()});
+    expect(b.view({1, 2}), yes.view({1, 2}));
+  });
+}
+
+// Tensors without elements are left out, but not their dtype.
+TEST(CatTest, AnEmptyTensorCountsForTheDtype) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor x = torch::arange(4);
+    const Tensor got = at::cat({torch::empty({0}), distribute_tensor(x, mesh, {Shard(0)})});
+    EXPECT_EQ(got.scalar_type(), torch::kFloat);
+    EXPECT_TRUE(full_tensor(got).equal(x.to(torch::kFloat)));
+  });
+}
+
+TEST(OutTest, ARankWithoutRowsTakesPart) {
+  on_ranks(4, [](const DeviceMesh& mesh) {
+    const Tensor x = numbers({3, 2});
+    const Tensor d = distribute_tensor(x, mesh, {Shard(0)});
+    const auto made = [&](int64_t n, Placement placement, at::ScalarType dtype) {
+      return sherd::zeros({n}, mesh, {std::move(placement)}, dtype);
+    };
+    for (const Placement& placement : Placements{Replicate(), Shard(0)}) {
+      Tensor out = made(2, placement, torch::kDouble);
+      at::amax_out(out, d, {0});
+      EXPECT_TRUE(full_tensor(out).equal(x.amax(0)));
+      at::amin_out(out, d, {0});
+      EXPECT_TRUE(full_tensor(out).equal(x.amin(0)));
+      at::sum_out(out, d, {0});
+      EXPECT_TRUE(full_tensor(out).equal(x.sum(0)));
+      EXPECT_EQ(placements_of(out), Placements{placement});
+      Tensor places = made(3, placement, torch::kLong);
+      at::argmax_out(places, d, 1);
+      EXPECT_TRUE(full_tensor(places).equal(x.argmax(1)));
+    }
+    Tensor largest = sherd::zeros({}, mesh, {Replicate()}, torch::kDouble);
+    at::max_out(largest, d);
+    EXPECT_TRUE(full_tensor(largest).equal(x.max()));
+    Tensor plain = torch::empty({2}, torch::kDouble);
+    at::amax_out(plain, d, {0});
+    EXPECT_TRUE(plain.equal(x.amax(0)));
+  });
+}
+
+// A plan is found by the addresses of its tensors' specs: what it does not hold could be another's one day.
+TEST(PlanKeyTest, APlanHoldsTheSpecsOfItsOuts) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor d = distribute_tensor(numbers({4, 6}), mesh, {Shard(0)});
+    Tensor out = sherd::zeros({6}, mesh, {Shard(0)}, torch::kDouble);
+    const detail::SpecPtr spec = detail::meta_of(out)->spec;
+    detail::forget_plans();
+    barrier(mesh.group(0));
+    const auto held = spec.use_count();
+    barrier(mesh.group(0));
+    at::amax_out(out, d, {0});
+    EXPECT_GT(spec.use_count(), held);
+  });
+}
+
+TEST(BatchNormTest, AsItServesItMovesNothing) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor x = numbers({4, 3, 5});
+    const Tensor one = torch::ones({3}, torch::kDouble);
+    const Tensor d = distribute_tensor(x, mesh, {Shard(0)});
+    const auto serve = [&] {
+      const ExplicitRedistribution scope;
+      return List{std::get<0>(at::_native_batch_norm_legit_no_training(d, one, one, one, one * 2, 0.1, 1e-5)),
+                  std::get<0>(at::_batch_norm_no_update(d, one, one, one, one * 2, 0.1, 1e-5))};
+    };
+    const Tensor right = torch::batch_norm(x, one, one, one, one * 2, false, 0.1, 1e-5, false);
+    for (const Tensor& y : serve()) {
+      EXPECT_EQ(placements_of(y), Placements{Shard(0)});
+      EXPECT_TRUE(torch::allclose(full_tensor(y), right));
+    }
+  });
+}
+
+// The log is quiet until it is asked for. Settings are read once, so a process of its own asks.
+TEST(LogDeathTest, AnOperatorWithoutARuleIsNamedOnce) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto call = [](const char* log) {
+    setenv("SHERD_LOG", log, /*overwrite=*/1);  // NOLINT(concurrency-mt-unsafe): before any thread
+    on_ranks(2, [](const DeviceMesh& mesh) {
+      const Tensor x = distribute_tensor(numbers({12}), mesh, {Shard(0)});
+      const Tensor unique = std::get<0>(at::_unique(x));
+      EXPECT_TRUE(full_tensor(unique).equal(std::get<0>(at::_unique(numbers({12})))));
+      barrier(mesh.group(0));
+      at::_unique(distribute_tensor(numbers({40}), mesh, {Shard(0)}));  // says nothing new
+    });
+    std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+  };
+  const auto said = [](const std::string& text) {
+    int times = 0;
+    for (size_t at = text.find("no rule for"); at != std::string::npos; at = text.find("no rule for", at + 1)) ++times;
+    return times;
+  };
+  const std::string line = "sherd: no rule for aten::_unique: it runs whole on every rank, gathering 48 B\n";
+  EXPECT_EXIT(call("info"), ::testing::ExitedWithCode(0),
+              ::testing::AllOf(HasSubstr(line), ::testing::ResultOf(said, 1)));
+  EXPECT_EXIT(call(""), ::testing::ExitedWithCode(0), ::testing::ResultOf(said, 0));
 }
 
 }  // namespace
