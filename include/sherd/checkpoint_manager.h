@@ -87,6 +87,7 @@ class CheckpointManager {
   }
 
  private:
+  void free_step(int64_t step);
   void saved(int64_t step);
   void remove_old();
   std::string base_for(int64_t step) const;
@@ -98,7 +99,7 @@ class CheckpointManager {
   SaveFuture last_;
   std::optional<int64_t> last_step_;
   std::vector<int64_t> saved_;  // the last one last
-  std::set<int64_t> damaged_;   // as load_latest found them
+  std::set<int64_t> damaged_;   // as load_latest and save found them
   std::vector<std::string> warnings_;
 };
 

@@ -19,10 +19,11 @@ Progress told(const std::optional<py::function>& function);
 /// The same in the form of save and load. What Python raises goes to all ranks, as a text.
 std::function<void(const CheckpointProgress&)> told_all_ranks(const std::optional<py::function>& function);
 
-/// Of seconds, as Python counts time.
+/// Of seconds, as Python counts time. Nothing for those that never end; what is no time is no positive number.
 inline std::optional<std::chrono::milliseconds> in_milliseconds(std::optional<double> seconds) {
-  if (!seconds) return std::nullopt;
-  return std::chrono::milliseconds(std::llround(*seconds * 1000));
+  constexpr double kMost = 1e12;
+  if (!seconds || *seconds > kMost) return std::nullopt;
+  return std::chrono::milliseconds(*seconds > 0 ? std::llround(std::ceil(*seconds * 1000)) : 0);
 }
 
 }  // namespace sherd::python

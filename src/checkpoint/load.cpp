@@ -162,7 +162,7 @@ class Loader {
 
   /// Finds what is to be read, and everything that keeps it from being read, before anything is.
   void plan(std::vector<FlatLeaf> leaves) {
-    leaves_ = std::move(leaves);
+    leaves_ = with_contents(std::move(leaves));
     filled_.assign(leaves_.size(), false);
     Faults faults;
     for (FlatLeaf& leaf : leaves_) {
@@ -224,6 +224,15 @@ class Loader {
     }
     for (const auto& [tensor, with_memory] : allocated_) detail::take_memory(tensor, with_memory);
     unflatten_state_dict(changed, state);
+    detail::restore_dicts(made_dicts_, state);
+  }
+
+  /// Where entries stood in the state that was saved, for those of which that is known.
+  std::map<std::string_view, const std::vector<format::PathPart>*> paths() const {
+    std::map<std::string_view, const std::vector<format::PathPart>*> found;
+    if (!metadata().paths) return found;
+    for (const auto& [name, parts] : *metadata().paths) found[name] = &parts;
+    return found;
   }
 
   LoadResult result() && { return std::move(result_); }
@@ -233,6 +242,67 @@ class Loader {
     size_t leaf;
     format::Place place;
   };
+
+  // None takes whatever is stored: where that is a dict or a list, everything below it.
+  std::vector<FlatLeaf> with_contents(std::vector<FlatLeaf> leaves) {
+    std::vector<FlatLeaf> result;
+    std::optional<std::map<std::string_view, const std::vector<format::PathPart>*>> known;
+    for (FlatLeaf& leaf : leaves) {
+      std::vector<const format::MetadataEntry*> contents;
+      if (leaf.value.is_none() && !entries_.contains(leaf.name)) contents = entries_below(leaf.name);
+      if (contents.empty()) {
+        result.push_back(std::move(leaf));
+        continue;
+      }
+      if (!known) known = paths();
+      for (const format::MetadataEntry* entry : contents) {
+        const auto found = known->find(entry->name);
+        const auto* saved = found != known->end() ? found->second : nullptr;
+        result.push_back({entry->name, placed_below(leaf, saved, *entry), {}});
+      }
+      for (const std::vector<format::PathPart>& dict : metadata().dicts) {
+        if (const auto length = length_of(leaf.name, dict)) made_dicts_.push_back(joined(leaf.path, dict, *length));
+      }
+    }
+    return result;
+  }
+
+  // In the order in which they were saved.
+  std::vector<const format::MetadataEntry*> entries_below(const std::string& name) const {
+    const std::string prefix = name + ".";
+    std::vector<const format::MetadataEntry*> found;
+    for (auto at = entries_.lower_bound(prefix); at != entries_.end() && at->first.starts_with(prefix); ++at) {
+      found.push_back(at->second);
+    }
+    std::ranges::sort(found);
+    return found;
+  }
+
+  // How many parts of a path have this name; nothing where no number of them has.
+  static std::optional<size_t> length_of(const std::string& name, const std::vector<format::PathPart>& path) {
+    for (size_t length = 1; length <= path.size(); ++length) {
+      const std::string first = to_string(StatePath(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(length)));
+      if (first == name) return length;
+      if (first.size() > name.size()) break;
+    }
+    return std::nullopt;
+  }
+
+  static StatePath joined(const StatePath& path, const std::vector<format::PathPart>& saved, size_t length) {
+    StatePath result = path;
+    result.insert(result.end(), saved.begin() + static_cast<std::ptrdiff_t>(length), saved.end());
+    return result;
+  }
+
+  // `saved` is where it stood, null where that is not known: it is a key of a dict then.
+  static StatePath placed_below(const FlatLeaf& leaf, const std::vector<format::PathPart>* saved,
+                                const format::MetadataEntry& entry) {
+    const auto length = saved != nullptr ? length_of(leaf.name, *saved) : std::nullopt;
+    if (length) return joined(leaf.path, *saved, *length);
+    StatePath result = leaf.path;
+    result.emplace_back(entry.name.substr(leaf.name.size() + 1));
+    return result;
+  }
 
   // Where they lie, in the order in which they are read.
   void find_readings() {
@@ -459,7 +529,10 @@ class Loader {
                                                                   text_of(*stored), leaf.value.kind())));
     }
     // Nothing in particular is asked for: the whole tensor, then.
-    if (!wants_tensor) leaf.value = at::empty(stored->size, at::TensorOptions(detail::to_torch(stored->dtype)));
+    if (!wants_tensor) {
+      check_unfolded(entry.name, *stored);
+      leaf.value = at::empty(stored->size, at::TensorOptions(detail::to_torch(stored->dtype)));
+    }
     if (leaf.value.checkpointable() != nullptr) {
       plan_tensor(*leaf.value.checkpointable(), entry, *stored);
     } else {
@@ -475,6 +548,26 @@ class Loader {
       }
       plan_tensor(*checkpointable(into), entry, *stored);
     }
+  }
+
+  // What a file says of sizes must not fill the memory, unless it has the bytes. Compressed ones are counted when they
+  // are decompressed.
+  void check_unfolded(const std::string& name, const format::TensorEntry& entry) {
+    const int64_t bytes = numel(entry.size) * format::size_of(entry.dtype);
+    int64_t in_files = 0;
+    for (const format::Place& place : entry.places) {
+      // Lengths that do not fit any file are refused when the file is looked at.
+      if (place.transforms >= 0 || __builtin_add_overflow(in_files, place.length, &in_files)) return;
+    }
+    unfolded_ += std::clamp<int64_t>(bytes - in_files, 0, detail::kMostUnfolded + 1);
+    if (unfolded_ <= detail::kMostUnfolded) return;
+    throw c10::Error(ErrorText(kOperation, "a tensor is much larger than what is stored of it")
+                         .fact("checkpoint", path_)
+                         .fact("tensor", fmt::format("{} {}", name, text_of(entry)))
+                         .fact("bytes", fmt::to_string(bytes))
+                         .fact("stored", fmt::format("{} bytes", in_files))
+                         .help("a state with a tensor of this size, and sherd::load(state, path)"),
+                     nullptr);
   }
 
   static std::string text_of(const format::TensorEntry& entry) {
@@ -549,6 +642,8 @@ class Loader {
   std::vector<Reading> readings_;
   std::vector<Object> objects_;
   std::vector<bool> filled_;                                       // one for each leaf
+  int64_t unfolded_ = 0;                                           // bytes of tensors beyond those of their files
+  std::vector<StatePath> made_dicts_;                              // in place of a None, with 0, 1, 2 ... for keys
   std::map<const format::MetadataEntry*, StateDict> wholes_;       // objects that have values of the state inside
   std::vector<std::pair<at::Tensor, at::Tensor>> allocated_ = {};  // meta tensors, and the same with memory
   LoadResult result_;
@@ -649,10 +744,7 @@ StateDict load_state_dict(const std::string& path, const std::vector<std::string
   const auto read = [&] {
     loader.open();
     std::vector<FlatLeaf> leaves;
-    std::map<std::string_view, const std::vector<format::PathPart>*> paths;
-    if (loader.metadata().paths) {
-      for (const auto& [name, parts] : *loader.metadata().paths) paths[name] = &parts;
-    }
+    const auto paths = loader.paths();
     for (const format::MetadataEntry& entry : loader.metadata().entries) {
       if (!is_wanted(entry.name, names)) continue;
       const auto found = paths.find(entry.name);

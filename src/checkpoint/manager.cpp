@@ -3,13 +3,17 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <optional>
 #include <ranges>
+#include <set>
 #include <stdexcept>
 
 #include "checkpoint/load.h"
+#include "checkpoint/optimizer_format.h"
 #include "checkpoint/placing.h"
 #include "checkpoint/tell_all.h"
 #include "comm/errors.h"
+#include "sharded/bytes.h"
 #include "sherd/checkpoint_manager.h"
 #include "sherd/checkpointable.h"
 #include "sherd/convert.h"
@@ -17,6 +21,7 @@
 #include "sherd/model_state.h"
 #include "sherd/world.h"
 #include "storage/paths.h"
+#include "stored/base_blocks.h"
 #include "stored/open_known.h"
 #include "stored/retention.h"
 #include "stored/target.h"
@@ -33,12 +38,15 @@ StateDict state_of(int64_t step, const torch::nn::Module& module, torch::optim::
 }
 
 // Steps that use blocks of one that is about to be replaced, and those that use blocks of these, are written anew
-// without bases, the newest first: at any time each has what it uses. Returns what could not be, because it is damaged.
-std::string let_stand_alone(const std::shared_ptr<Storage>& storage, const std::string& folder, int64_t step,
-                            const detail::StillWanted& wanted) {
-  std::string damaged;
+// without bases, the newest first: at any time each has what it uses. What could not be, because it is damaged, goes
+// into `damaged`, by its step. `seen` are steps that are under way: manifests may name each other in a circle.
+void let_stand_alone(const std::shared_ptr<Storage>& storage, const std::string& folder, int64_t step,
+                     const detail::StillWanted& wanted, std::set<int64_t>& seen,
+                     std::map<int64_t, std::string>& damaged) {
+  seen.insert(step);
   for (const int64_t user : stored::steps_on(*storage, folder, step)) {
-    damaged += let_stand_alone(storage, folder, user, wanted);
+    if (seen.contains(user)) continue;
+    let_stand_alone(storage, folder, user, wanted, seen, damaged);
     const std::string path = storage->join(folder, stored::step_name(user));
     RewriteOptions options;
     options.format = CheckpointFormat::dcp;
@@ -47,35 +55,21 @@ std::string let_stand_alone(const std::shared_ptr<Storage>& storage, const std::
     options.to_storage = storage;
     options.progress = [&](int64_t, int64_t) { wanted.check(); };
     options.operation = "save";
+    wanted.at("writing in full " + path);
     try {
       rewrite_checkpoint({path}, path, options);
     } catch (const DamagedCheckpoint& error) {
-      damaged += fmt::format("{} uses blocks of {}, which is saved again, and is damaged itself: {}\n", path,
-                             stored::step_name(step), error.what());
+      damaged[user] = fmt::format("{} uses blocks of {}, which is saved again, and is damaged itself: {}", path,
+                                  stored::step_name(step), error.what());
     }
   }
-  return damaged;
-}
-
-// Called by all ranks before a step is saved. Returns warnings.
-std::vector<std::string> free_step(const Group& group, const std::shared_ptr<Storage>& storage,
-                                   const std::string& folder, int64_t step) {
-  std::function<std::string(const detail::StillWanted&)> work;
-  if (group.rank() == 0) {
-    work = [&](const detail::StillWanted& wanted) {
-      const bool is_there = storage->exists(storage->join(folder, stored::step_name(step)));
-      return is_there ? let_stand_alone(storage, folder, step, wanted) : std::string();
-    };
-  }
-  const auto answers = detail::work_and_tell_all("CheckpointManager", group, work);
-  if (answers.front().empty()) return {};
-  return {answers.front().substr(0, answers.front().size() - 1)};
 }
 
 // The names that some of these checkpoints have and others lack. Damaged ones, which fill nothing in the end, have
-// none.
-std::set<std::string> names_of_some(const std::shared_ptr<Storage>& storage, const std::vector<std::string>& paths,
-                                    const stored::OpenOptions& options) {
+// none. Nothing where one cannot be looked at; its turn may never come, and what is wrong is told when it does.
+std::optional<std::set<std::string>> names_of_some(const std::shared_ptr<Storage>& storage,
+                                                   const std::vector<std::string>& paths,
+                                                   const stored::OpenOptions& options) {
   std::map<std::string, size_t> counts;
   size_t whole = 0;
   for (const std::string& path : paths) {
@@ -86,7 +80,7 @@ std::set<std::string> names_of_some(const std::shared_ptr<Storage>& storage, con
     } catch (const DamagedCheckpoint&) {
       continue;
     } catch (const StorageFailure&) {
-      throw;
+      return std::nullopt;
     } catch (const std::runtime_error&) {  // files that are not there
       continue;
     }
@@ -98,14 +92,14 @@ std::set<std::string> names_of_some(const std::shared_ptr<Storage>& storage, con
   return names;
 }
 
-// This rank's parts of some tensors as they are, to be put back after others were read into them.
+// This rank's parts of some tensors, or of all, as they are, to be put back after others were read into them.
 class KeptParts {
  public:
-  KeptParts(const StateDict& state, const std::set<std::string>& names) {
-    if (names.empty()) return;
+  KeptParts(const StateDict& state, const std::optional<std::set<std::string>>& names) {
+    if (names && names->empty()) return;
     const at::NoGradGuard no_grad;
     for (const FlatLeaf& leaf : flatten_state_dict(state)) {
-      if (!names.contains(leaf.name)) continue;
+      if (names && !names->contains(leaf.name)) continue;
       if (const Checkpointable* own = leaf.value.checkpointable()) keep(leaf.name, *own);
       const at::Tensor* tensor = leaf.value.tensor();
       if (tensor != nullptr && tensor->defined() && !detail::has_no_memory(*tensor)) {
@@ -159,16 +153,47 @@ std::string CheckpointManager::base_for(int64_t step) const {
     if (group_.rank() != 0) return {};
     const auto there = steps();
     for (auto at = there.rbegin(); at != there.rend(); ++at) {
-      if (*at < step && !damaged_.contains(*at) && stored::has_manifest(*storage_, path_of(*at))) return path_of(*at);
+      if (*at < step && !damaged_.contains(*at) && stored::find_manifest(*storage_, path_of(*at))) return path_of(*at);
     }
     return {};
   });
   return answers.front();
 }
 
+// Called by all ranks before a step is saved.
+void CheckpointManager::free_step(int64_t step) {
+  constexpr const char* kOperation = "CheckpointManager";
+  // A storage that does not answer is missed here: only work that goes on may take its time.
+  const auto is_there = detail::tell_all(kOperation, group_, [&]() -> std::string {
+    return group_.rank() == 0 && storage_->exists(path_of(step)) ? "yes" : "";
+  });
+  if (is_there.front().empty()) return;
+  std::function<std::string(const detail::StillWanted&)> work;
+  if (group_.rank() == 0) {
+    work = [&](const detail::StillWanted& wanted) {
+      std::set<int64_t> seen;
+      std::map<int64_t, std::string> damaged;
+      let_stand_alone(storage_, folder_, step, wanted, seen, damaged);
+      detail::ByteWriter out;
+      out.put(static_cast<uint64_t>(damaged.size()));
+      for (const auto& [user, warning] : damaged) {
+        out.put(user);
+        out.put_text(warning);
+      }
+      return out.take();
+    };
+  }
+  const auto answers = detail::work_and_tell_all(kOperation, group_, work, options_.give_up_after);
+  detail::ByteReader in(kOperation, answers.front());
+  for (auto count = in.get<uint64_t>(); count > 0; --count) {
+    damaged_.insert(in.get<int64_t>());
+    warnings_.push_back(in.get_text());
+  }
+}
+
 SaveResult CheckpointManager::save(int64_t step, const StateDict& state) {
   wait();
-  for (std::string& warning : free_step(group_, storage_, folder_, step)) warnings_.push_back(std::move(warning));
+  free_step(step);
   const SaveResult result = sherd::save(
       state, path_of(step),
       {.group = group_, .storage = storage_, .base = base_for(step), .give_up_after = options_.give_up_after});
@@ -178,7 +203,7 @@ SaveResult CheckpointManager::save(int64_t step, const StateDict& state) {
 
 SaveFuture CheckpointManager::save_async(int64_t step, const StateDict& state) {
   wait();
-  for (std::string& warning : free_step(group_, storage_, folder_, step)) warnings_.push_back(std::move(warning));
+  free_step(step);
   last_ = sherd::save_async(
       state, path_of(step),
       {.group = group_, .storage = storage_, .base = base_for(step), .give_up_after = options_.give_up_after});
@@ -241,16 +266,15 @@ std::optional<int64_t> CheckpointManager::load_latest(StateDict& state, const Lo
   with.storage = storage_;
   if (there.empty()) return std::nullopt;
   // Only a load that is not strict goes on with a checkpoint that lacks what a damaged one has filled.
-  std::set<std::string> of_some;
+  std::optional<KeptParts> kept;
   if (!with.strict && there.size() > 1) {
     detail::tell_all("CheckpointManager", group_, [&] {
       std::vector<std::string> paths;
       for (const int64_t step : there) paths.push_back(path_of(step));
-      of_some = names_of_some(storage_, paths, {.verify = with.verify, .rank = group_.rank()});
+      kept.emplace(state, names_of_some(storage_, paths, {.verify = with.verify, .rank = group_.rank()}));
       return std::string();
     });
   }
-  const KeptParts kept(state, of_some);
   ErrorText none("CheckpointManager", "none of the checkpoints in the folder can be loaded");
   none.fact("folder", folder_);
   for (auto step = there.rbegin(); step != there.rend(); ++step) {
@@ -259,7 +283,7 @@ std::optional<int64_t> CheckpointManager::load_latest(StateDict& state, const Lo
       damaged_.erase(*step);
       return *step;
     }
-    kept.put_back();
+    if (kept) kept->put_back();
     damaged_.insert(*step);
     warnings_.push_back(fmt::format("{} is skipped: {}", path_of(*step), damage));
     if (step - there.rbegin() < kMostShown) none.fact(stored::step_name(*step), damage);
@@ -285,6 +309,10 @@ SaveFuture CheckpointManager::save_async(int64_t step, const torch::nn::Module& 
 
 std::optional<int64_t> CheckpointManager::resume(torch::nn::Module& module, torch::optim::Optimizer& optimizer) {
   StateDict state = state_of(0, module, optimizer);
+  // Lists that grow with the steps are as long as they were saved, not as the optimizer has them now.
+  if (detail::format_of("CheckpointManager", optimizer).is_shared) {
+    for (auto& [name, values] : *state.at("optimizer").dict()->at("state").dict()) values = StateValue();
+  }
   const auto step = load_latest(state);
   // The module's tensors are filled already; the optimizer's numbers are not.
   if (step) set_optimizer_state_dict(module, optimizer, *state.at("optimizer").dict());

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <utility>
 
 #include "checkpoint/dtypes.h"
 #include "checkpoint/tensor_bytes.h"
@@ -130,6 +131,29 @@ std::optional<StateValue> convert(const Value& value, const TensorOf& tensor_of)
   return std::nullopt;
 }
 
+// Bytes that a tensor takes beyond those that the archive has of it.
+int64_t bytes_beyond(const format::TensorRef& ref) {
+  const int64_t bytes = numel(ref.sizes) * size_of(ref.dtype);
+  return std::clamp<int64_t>(bytes - (ref.meta ? 0 : ref.storage_bytes), 0, kMostUnfolded + 1);
+}
+
+// Before the first of them has memory. An object that stays opaque has no tensors.
+void check_unfolded(const Value& value, const std::string& name) {
+  bool any = false;
+  format::for_each_tensor(value, [&](const format::TensorRef& ref) { any = any || bytes_beyond(ref) > 0; });
+  if (!any) return;
+  int64_t unfolded = 0;
+  std::string found;
+  const auto count = [&](const format::TensorRef& ref) {
+    const int64_t before = std::exchange(unfolded, std::min(unfolded + bytes_beyond(ref), kMostUnfolded + 1));
+    if (before <= kMostUnfolded && unfolded > kMostUnfolded) found = format::to_string(Value(ref));
+    return at::Tensor();
+  };
+  if (!convert(value, count) || unfolded <= kMostUnfolded) return;
+  throw std::invalid_argument(
+      ErrorText("load", "a tensor is much larger than what is stored of it").fact("in", name).fact("tensor", found));
+}
+
 }  // namespace
 
 Value to_pickle(const char* operation, const StateValue& value, std::vector<at::Tensor>& tensors) {
@@ -139,6 +163,7 @@ Value to_pickle(const char* operation, const StateValue& value, std::vector<at::
 StateValue object_from(std::string archive, const std::string& name, int64_t origin) {
   const format::MemorySource source(std::as_bytes(std::span(archive)), origin);
   const format::Saved saved = format::read_saved(source, name);
+  check_unfolded(saved.value, name);
   const auto tensor_of = [&](const format::TensorRef& ref) {
     at::Tensor tensor = at::empty(ref.sizes, at::TensorOptions(to_torch(ref.dtype)));
     if (tensor.numel() == 0 || ref.meta) return tensor;

@@ -23,6 +23,8 @@ StateDict state_values(const OptimizerFormat& format, detail::OptimizerOptions& 
     StateValue value = field.get(state);
     if (!value.is_none() && (field.like_parameter || field.needed(options, state))) {
       values[field.name] = std::move(value);
+    } else if (format.is_shared && !field.may_lack) {
+      values[field.name] = {};  // load() takes for a None what is stored, of whatever length
     }
   }
   return values;

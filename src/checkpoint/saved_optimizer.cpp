@@ -28,6 +28,7 @@ void flatten_state(const StateDict& dict, const std::string& prefix, StateDict& 
       flatten_state(*value.dict(), name, flat);
       continue;
     }
+    if (value.is_none()) continue;
     if (value.tensor() == nullptr && !value.number()) {
       throw c10::NotImplementedError(ErrorText("get_optimizer_state_dict", "a state that is no tensor has no flat form")
                                          .fact("name", name)

@@ -255,7 +255,7 @@ void Saver::commit_distcp(const std::vector<SaveReport>& reports) {
   metadata.checkpoint_id = target_;
   metadata.save_id = id_;
   metadata.dicts = dicts_;
-  stored::commit_dcp(*storage_, *draft_, metadata, std::move(manifest));
+  stored::commit_dcp(*storage_, *draft_, std::move(metadata), std::move(manifest));
 }
 
 void Saver::commit(const std::vector<SaveReport>& reports) {

@@ -123,10 +123,12 @@ class LongStep {
     ErrorText text(operation_, "ranks are still at work, and the others have given them up");
     bool any = false;
     for (size_t i = 0; i < told.size(); ++i) {
+      const std::string rank = fmt::format("rank {}", group_.ranks()[i]);
+      if (is_failure(told[i])) text.fact(rank, told[i].substr(1));
       const auto late = parse_not_yet(told[i]);
       if (!late || late->since < *give_up_after_) continue;
       any = true;
-      text.fact(fmt::format("rank {}", group_.ranks()[i]), fmt::format("{} for {}", late->what, seconds(late->since)));
+      text.fact(rank, fmt::format("{} for {}", late->what, seconds(late->since)));
     }
     if (!any) return;
     throw_comm_error(text.fact("give_up_after", seconds(*give_up_after_))

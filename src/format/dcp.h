@@ -76,6 +76,9 @@ struct Metadata {
   std::vector<std::vector<std::string>> transforms;  // "stream.zstd/1"
   std::string checkpoint_id;
   std::string save_id;
+  /// The file beside these metadata that sherd wrote digests into; empty where nothing says that there is one. torch
+  /// does not write it down, so that a checkpoint written over one of sherd's promises none.
+  std::string manifest;
   std::string version = "1.0.0";
 
   int32_t file_number(const std::string& name);            // adds it where it is new; looks at the last ones first

@@ -99,6 +99,7 @@ class Decoder {
     if (const Node* meta = find(state, "storage_meta")) read_storage_meta(*meta);
     const Node* version = find(state, "version");
     metadata_.version = version != nullptr ? std::string(text(*version, "version")) : std::string();
+    if (const Node* manifest = find(state, "sherd_manifest")) read_manifest_name(*manifest);
     if (const Node* dicts = find(state, "sherd_dicts")) read_dicts(*dicts);
     return std::move(metadata_);
   }
@@ -299,6 +300,12 @@ class Decoder {
       }
     }
     return path;
+  }
+
+  void read_manifest_name(const Node& node) {
+    const std::string_view name = text(node, "sherd_manifest");
+    if (!is_inside(name)) fail(fmt::format("a file lies outside of the checkpoint: \"{}\"", name));
+    metadata_.manifest = name;
   }
 
   void read_dicts(const Node& node) {

@@ -180,6 +180,11 @@ class Encoder {
     write_storage_meta();
     key("version");
     text_or_none(metadata_.version);
+    // Ours: attributes more, which torch carries along when it reads them.
+    if (!metadata_.manifest.empty()) {
+      key("sherd_manifest");
+      out_.text(metadata_.manifest);
+    }
     if (!metadata_.dicts.empty()) {
       key("sherd_dicts");
       write_dicts();
@@ -434,7 +439,6 @@ class Encoder {
     }
   }
 
-  // Ours: an attribute more, which torch carries along.
   void write_dicts() {
     out_.op(Op::empty_list);
     Batches batches(out_, Op::appends);

@@ -1,5 +1,7 @@
 #include "format/transforms.h"
 
+#include <algorithm>
+#include <limits>
 #include <stdexcept>
 
 #include "format/zstd.h"
@@ -27,6 +29,18 @@ void check(const std::string& transform) {
 }
 
 }  // namespace
+
+int64_t most_of_tensor(int64_t bytes) {
+  constexpr int64_t kArchive = int64_t{1} << 20;
+  const int64_t bounded = std::min(bytes, std::numeric_limits<int64_t>::max() / 2);
+  return bounded + bounded / 128 + kArchive;
+}
+
+int64_t most_of_object(int64_t item_length) {
+  constexpr int64_t kLeast = int64_t{1} << 30;
+  constexpr int64_t kTimes = 16;
+  return std::max(kLeast, kTimes * std::min(item_length, std::numeric_limits<int64_t>::max() / kTimes));
+}
 
 std::string decode(const std::vector<std::string>& transforms, std::span<const std::byte> bytes, int64_t most) {
   for (const std::string& transform : transforms) check(transform);

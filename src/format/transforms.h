@@ -18,6 +18,13 @@ class ZstdWriter;
 /// `most`.
 std::string decode(const std::vector<std::string>& transforms, std::span<const std::byte> bytes, int64_t most);
 
+/// `most` for the item of a chunk of so many bytes: those, its archive, and what compressing adds to what cannot be
+/// compressed.
+int64_t most_of_tensor(int64_t bytes);
+/// The same for an object, of whose size nothing is known but how long its item is: 1 GiB, or more where the file has
+/// some of it. A short file must not fill the memory.
+int64_t most_of_object(int64_t item_length);
+
 inline constexpr const char* kZstdTransform = "stream.zstd/1";
 
 /// Applies transforms to bytes that come in parts, and hands out what they become. Throws std::invalid_argument for a

@@ -272,6 +272,7 @@ class ValueMaker {
     tensor.device = "meta";
     tensor.meta = true;
     if (tensor.sizes.size() != tensor.strides.size()) fail("a tensor has not as many strides as sizes");
+    check_size(tensor);
     return tensor;
   }
 
@@ -305,9 +306,18 @@ class ValueMaker {
     return dims;
   }
 
+  /// Its bytes can be counted, which strides of 0 do not bound.
+  void check_size(const TensorRef& tensor) const {
+    int64_t bytes = size_of(tensor.dtype);
+    for (const int64_t size : tensor.sizes) {
+      if (__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes)) fail("a tensor has an impossible size");
+    }
+  }
+
   /// The last element lies in the storage.
   void check_extent(const TensorRef& tensor) const {
     if (tensor.sizes.size() != tensor.strides.size()) fail("a tensor has not as many strides as sizes");
+    check_size(tensor);
     if (std::find(tensor.sizes.begin(), tensor.sizes.end(), 0) != tensor.sizes.end()) return;
     int64_t last = tensor.offset;
     bool outside = false;

@@ -7,6 +7,7 @@
 #include "format/dcp.h"
 #include "sherd/error.h"
 #include "stored/read_file.h"
+#include "stored/read_manifest.h"
 
 namespace sherd::stored {
 
@@ -18,6 +19,25 @@ std::string manifest_of(const Storage& storage, const std::string& path) {
   const std::string bytes = read_file(storage, file);
   return format::manifest_name(format::decode_metadata(std::as_bytes(std::span(bytes)), file).save_id);
 }
+
+std::optional<format::Manifest> find_manifest(const Storage& storage, const std::string& path) {
+  try {
+    return read_manifest(storage, storage.join(path, manifest_of(storage, path)), true);
+  } catch (const std::invalid_argument&) {  // the metadata, which say its name
+    return std::nullopt;
+  }
+}
+
+namespace {
+
+// Another save may have taken the place of the one whose blocks are meant.
+bool is_still_there(const Storage& storage, const std::string& path, const std::string& id) {
+  if (!storage.exists(path)) return false;
+  const auto manifest = find_manifest(storage, path);
+  return manifest && manifest->id == id;
+}
+
+}  // namespace
 
 BaseBlocks::BaseBlocks(const Storage& storage, const std::string& base, const std::string& path) {
   const std::string file = storage.join(base, manifest_of(storage, base));
@@ -36,7 +56,7 @@ BaseBlocks::BaseBlocks(const Storage& storage, const std::string& base, const st
     const std::string other = base_path(base, manifest.bases[i]);
     bases_.push_back(base_name(storage, path, other));
     ids_.push_back(manifest.base_ids[i]);
-    is_there.push_back(storage.exists(other));
+    is_there.push_back(is_still_there(storage, other, manifest.base_ids[i]));
   }
   if (std::find(bases_.begin(), bases_.end(), base_name(storage, path, path)) != bases_.end()) {
     throw std::runtime_error(ErrorText("save", "a checkpoint cannot stand on itself")

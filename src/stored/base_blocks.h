@@ -2,6 +2,7 @@
 // The blocks of an earlier checkpoint, found by their digest.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -15,7 +16,8 @@ namespace sherd::stored {
 class BaseBlocks {
  public:
   /// Reads the base's manifest. `path` is that of the checkpoint to be written. Throws std::runtime_error where the
-  /// base is none that sherd wrote. Blocks of checkpoints that it refers to and that are gone are not found.
+  /// base is none that sherd wrote. Blocks of checkpoints that it refers to and that are gone, or saved again since,
+  /// are not found.
   BaseBlocks(const Storage& storage, const std::string& base, const std::string& path);
 
   /// Where a block of this length lies; null where the base has none such. `file` is a place in files().
@@ -43,6 +45,8 @@ class BaseBlocks {
 
 /// The name of a checkpoint's manifest, whether it is there or not.
 std::string manifest_of(const Storage& storage, const std::string& path);
+/// It, read; nothing where it is not there or is damaged.
+std::optional<format::Manifest> find_manifest(const Storage& storage, const std::string& path);
 
 /// Bases and stored files that no block of the manifest refers to are left out of it, and the others counted anew; of
 /// stored files with one name one stays.

@@ -13,7 +13,8 @@ inline constexpr const char* kMetadataName = ".metadata";
 /// "__3_0.distcp", of the fourth rank.
 std::string distcp_name(const Storage& storage, const std::string& id, int64_t rank);
 
-/// Writes .metadata and the manifest, which has all other files already, and commits the draft.
-void commit_dcp(const Storage& storage, Draft& draft, const format::Metadata& metadata, format::Manifest manifest);
+/// Writes .metadata, which gets the manifest's name, and the manifest, which has all other files already, and commits
+/// the draft.
+void commit_dcp(const Storage& storage, Draft& draft, format::Metadata metadata, format::Manifest manifest);
 
 }  // namespace sherd::stored

@@ -26,8 +26,7 @@ namespace sherd::stored {
 namespace {
 
 constexpr const char* kMetadata = ".metadata";
-// What a compressed item may grow to.
-constexpr int64_t kMostDecoded = int64_t{64} << 30;
+constexpr int64_t kMostUnfolded = int64_t{1} << 30;
 
 // 3 in "__3.metadata": what each rank writes where ranks do not talk while saving.
 std::optional<int64_t> rank_of_metadata(std::string_view name) {
@@ -129,33 +128,58 @@ void DcpCheckpoint::read_metadata() {
   }
   const std::string bytes = read_checked(kMetadata);
   if (options_.loads) expect_own_file(*storage_, path_, options_.rank);  // behind what is waited for, not before it
-  if (!manifest_ && !storage_->replaces_whole_folders()) {
-    const std::string id = format::decode_metadata(std::as_bytes(std::span(bytes)), file).save_id;
-    if (!id.empty()) take_manifest(format::manifest_name(id));
-  }
-  const format::ManifestFile* digests = manifest_ ? manifest_->find(kMetadata) : nullptr;
-  bool intact = digests != nullptr && digests->length == static_cast<int64_t>(bytes.size());
-  for (size_t i = 0; intact && i < digests->blocks.size(); ++i) {
-    const auto block = std::as_bytes(std::span(bytes)).subspan(i * format::kBlock);
-    intact = format::digest_of(block.first(std::min<size_t>(block.size(), format::kBlock))) == digests->blocks[i];
-  }
-  if (manifest_ && !intact) {
-    // Another program may have written a checkpoint over the one that the manifest tells of. Then it says so itself.
-    std::string other;
-    try {
-      other = format::decode_metadata(std::as_bytes(std::span(bytes)), file).save_id;
-    } catch (const std::invalid_argument&) {
-    }
-    if (options_.verify && !options_.tolerant && (other.empty() || !is_another_id(other, manifest_->id))) {
-      throw DamagedCheckpoint(
-          ErrorText(options_.operation, "a file is damaged: its bytes are not those that were saved")
-              .fact("file", file)
-              .fact("bytes", fmt::format("0 to {}", bytes.size()))
-              .help(take_as_is(options_)));
-    }
+  std::optional<format::Metadata> decoded;
+  const auto decode = [&] { decoded = format::decode_metadata(std::as_bytes(std::span(bytes)), file); };
+  Told told = manifest_ ? compare(bytes) : Told::of_another;
+  if (told == Told::of_another) {
     manifest_.reset();
+    decode();
+    take_named_manifest(*decoded);
+    if (manifest_) told = compare(bytes);
   }
-  metadata_ = format::decode_metadata(std::as_bytes(std::span(bytes)), file);
+  if (told == Told::damaged && options_.verify && !options_.tolerant) {
+    throw DamagedCheckpoint(ErrorText(options_.operation, "a file is damaged: its bytes are not those that were saved")
+                                .fact("file", file)
+                                .fact("bytes", fmt::format("0 to {}", bytes.size()))
+                                .help(take_as_is(options_)));
+  }
+  if (told != Told::same) manifest_.reset();
+  if (!decoded) decode();
+  metadata_ = std::move(*decoded);
+  if (told == Told::of_another) miss_manifest();
+}
+
+// Another program may have written a checkpoint over the one that the manifest tells of. Then it says so itself.
+DcpCheckpoint::Told DcpCheckpoint::compare(const std::string& bytes) const {
+  const format::ManifestFile* digests = manifest_->find(kMetadata);
+  bool same = digests != nullptr && digests->length == static_cast<int64_t>(bytes.size());
+  for (size_t i = 0; same && i < digests->blocks.size(); ++i) {
+    const auto block = std::as_bytes(std::span(bytes)).subspan(i * format::kBlock);
+    same = format::digest_of(block.first(std::min<size_t>(block.size(), format::kBlock))) == digests->blocks[i];
+  }
+  if (same) return Told::same;
+  try {
+    const std::string id = format::decode_metadata(std::as_bytes(std::span(bytes)), kMetadata).save_id;
+    return !id.empty() && is_another_id(id, manifest_->id) ? Told::of_another : Told::damaged;
+  } catch (const std::invalid_argument&) {
+    return Told::damaged;
+  }
+}
+
+// On storages that cannot replace a folder its name has the id of the save, which is also in the metadata. Either may
+// be damaged: the one that is not leads to it.
+void DcpCheckpoint::take_named_manifest(const format::Metadata& metadata) {
+  if (!metadata.manifest.empty() && metadata.manifest != format::kManifestName) take_manifest(metadata.manifest);
+  if (!manifest_ && !metadata.save_id.empty() && !storage_->replaces_whole_folders()) {
+    take_manifest(format::manifest_name(metadata.save_id));
+  }
+}
+
+// Without it nothing would be compared: that it is gone must not look like a checkpoint that never had one.
+void DcpCheckpoint::miss_manifest() {
+  if (metadata_.manifest.empty() || !damaged_manifest_.empty()) return;
+  missing_manifest_ = storage_->join(path_, metadata_.manifest);
+  if (options_.verify && !options_.tolerant) throw_missing_manifest(*storage_, missing_manifest_, kMetadata, options_);
 }
 
 BlockFile::OpenedFile DcpCheckpoint::base_file(const format::BlockPlace& place) {
@@ -190,12 +214,14 @@ BlockFile& DcpCheckpoint::file(int32_t number) {
         path, *digests, [this](const format::BlockPlace& place) { return base_file(place); }, options_);
     return *file;
   }
-  if (!damaged_manifest_.empty() && !storage_->exists(path) &&
+  const std::string& lost = damaged_manifest_.empty() ? missing_manifest_ : damaged_manifest_;
+  if (!lost.empty() && !storage_->exists(path) &&
       storage_->exists(storage_->join(path_, FileStream::stored_name(name, true)))) {
     throw std::runtime_error(
         ErrorText(options_.operation,
-                  "the manifest of the checkpoint is damaged, and says where on its base the bytes are")
-            .fact("file", damaged_manifest_)
+                  fmt::format("the manifest of the checkpoint is {}, and says where on its base the bytes are",
+                              damaged_manifest_.empty() ? "missing" : "damaged"))
+            .fact("file", lost)
             .fact("wanted", path)
             .help("another checkpoint: this one cannot be read without its manifest"));
   }
@@ -220,7 +246,7 @@ void DcpCheckpoint::check_file(const format::Place& place, const std::string& re
                                .help("another checkpoint: this file has lost its end"));
 }
 
-BlockFile& DcpCheckpoint::decoded(const format::Place& place, const std::string& reader) {
+BlockFile& DcpCheckpoint::decoded(const format::Place& place, int64_t most, const std::string& reader) {
   if (decoded_at_ == std::pair(place.file, place.offset)) return *decoded_;
   std::string bytes(static_cast<size_t>(place.length), '\0');
   BlockFile& stored = file(place.file);
@@ -228,8 +254,8 @@ BlockFile& DcpCheckpoint::decoded(const format::Place& place, const std::string&
   stored.read({&run, 1}, reader);
   const auto& transforms = metadata_.transforms.at(static_cast<size_t>(place.transforms));
   decoded_at_ = {-1, 0};
-  std::string item = parse_item(
-      place, reader, [&] { return format::decode(transforms, std::as_bytes(std::span(bytes)), kMostDecoded); });
+  std::string item =
+      parse_item(place, reader, [&] { return format::decode(transforms, std::as_bytes(std::span(bytes)), most); });
   decoded_ = std::make_shared<BlockFile>(
       fmt::format("{}, decompressed from bytes {} to {}", stored.path(), place.offset, place.offset + place.length),
       std::make_shared<MemoryFile>(std::move(item)), nullptr, options_);
@@ -302,9 +328,16 @@ StoredElements DcpCheckpoint::locate(const format::TensorEntry& entry, size_t ch
   }
   StoredElements elements;
   if (place.transforms >= 0) {
-    BlockFile& item = decoded(place, reader);
+    const int64_t most = format::most_of_tensor(numel(entry.box(chunk)) * size_of(entry.dtype));
+    BlockFile& item = decoded(place, most, reader);
     elements = parse_item(place, reader, [&] { return locate_in_archive(item, 0, item.size(), reader); });
     elements.decoded = decoded_;
+    // Elements that lie on top of each other: nobody compresses those, and what a tensor takes is known only here.
+    if (numel(elements.sizes) * size_of(elements.dtype) > item.size() + kMostUnfolded) {
+      parse_item(place, reader, [&] {
+        throw std::invalid_argument(ErrorText(options_.operation, "an item is much smaller than its tensor"));
+      });
+    }
   } else {
     elements = parse_item(place, reader, [&] { return locate_in_archive(stored, place.offset, place.length, reader); });
   }
@@ -321,7 +354,8 @@ StoredElements DcpCheckpoint::locate(const format::TensorEntry& entry, size_t ch
 }
 
 std::string DcpCheckpoint::object(const format::Place& place, const std::string& reader) {
-  BlockFile& stored = place.transforms >= 0 ? decoded(place, reader) : file(place.file);
+  BlockFile& stored =
+      place.transforms >= 0 ? decoded(place, format::most_of_object(place.length), reader) : file(place.file);
   const int64_t offset = place.transforms >= 0 ? 0 : place.offset;
   const int64_t length = place.transforms >= 0 ? stored.size() : place.length;
   std::string archive(static_cast<size_t>(length), '\0');

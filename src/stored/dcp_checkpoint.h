@@ -37,13 +37,18 @@ class DcpCheckpoint final : public StoredCheckpoint {
  private:
   std::string path_of_file(int32_t number) const override;
   const OpenOptions& options() const override { return options_; }
+  /// What a manifest says of the metadata beside it: the same bytes, others, or those of another save.
+  enum class Told { same, damaged, of_another };
+  Told compare(const std::string& bytes) const;
   void take_manifest(const std::string& name);
+  void take_named_manifest(const format::Metadata& metadata);
+  void miss_manifest();
   void read_metadata();
   void read_rank_metadata();
   std::string read_checked(const std::string& name);
   BlockFile::OpenedFile base_file(const format::BlockPlace& place);
-  /// An item that was compressed, in memory.
-  BlockFile& decoded(const format::Place& place, const std::string& reader);
+  /// An item that was compressed, in memory: `most` bytes of it, or it is refused.
+  BlockFile& decoded(const format::Place& place, int64_t most, const std::string& reader);
   /// Where the elements are in an item that torch.save writes of a tensor in row-major order, as most are; nothing
   /// where the item has another length.
   std::optional<ExpectedElements> usual(const format::TensorEntry& entry, size_t chunk);

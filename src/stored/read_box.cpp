@@ -10,12 +10,6 @@
 #include "stored/copy_elements.h"
 
 namespace sherd::stored {
-namespace {
-
-constexpr int64_t kStaging = int64_t{16} << 20;
-// Shorter runs are read along with what lies between them, and taken apart in memory.
-constexpr int64_t kShortRun = 256;
-constexpr size_t kRunsAtOnce = size_t{1} << 14;
 
 void compare_crc(const StoredElements& chunk, uint32_t saved, uint32_t found, const std::string& reader) {
   if (found == saved) return;
@@ -29,6 +23,13 @@ void compare_crc(const StoredElements& chunk, uint32_t saved, uint32_t found, co
           .fact("reading", reader)
           .help(take_as_is(chunk.file->options())));
 }
+
+namespace {
+
+constexpr int64_t kStaging = int64_t{16} << 20;
+// Shorter runs are read along with what lies between them, and taken apart in memory.
+constexpr int64_t kShortRun = 256;
+constexpr size_t kRunsAtOnce = size_t{1} << 14;
 
 class BoxReader {
  public:

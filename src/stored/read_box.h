@@ -49,6 +49,8 @@ struct LaterCrc {
 /// was read then has its CRC compared by crc.check().
 void want_box(const StoredElements& chunk, const Box& part, std::byte* into, const Dims& strides,
               const std::string& reader, LaterCrc& crc);
+/// Throws std::runtime_error with the file and bytes of all of the chunk where its CRC is not the one that was saved.
+void compare_crc(const StoredElements& chunk, uint32_t saved, uint32_t found, const std::string& reader);
 /// The CRC behind the elements, where there is one; it is read at once.
 std::optional<uint32_t> crc_behind(const StoredElements& chunk, const std::string& reader);
 

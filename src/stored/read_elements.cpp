@@ -6,6 +6,7 @@
 
 #include "sherd/damage.h"
 #include "sherd/error.h"
+#include "stored/as_damage.h"
 #include "stored/copy_elements.h"
 
 namespace sherd::stored {
@@ -94,6 +95,10 @@ std::optional<uint32_t> ElementReader::crc_of(const format::MetadataEntry& entry
   if (entry_ != &entry || elements_.file->has_digests() || !elements_.file->options().verify) return std::nullopt;
   if (std::get<format::TensorEntry>(entry.content).box(chunk_) != box) return std::nullopt;
   return is_row_major(elements_.sizes, elements_.strides) ? elements_.crc : std::nullopt;
+}
+
+void ElementReader::check_crc(uint32_t found) const {
+  as_damage([&] { compare_crc(elements_, *elements_.crc, found, reader_); });
 }
 
 void ElementReader::read(const format::MetadataEntry& entry, const Box& box, int64_t first, int64_t end,

@@ -29,6 +29,9 @@ class ElementReader {
   /// The CRC of a box's elements in row-major order, where the file says it and has no digests: where the box is the
   /// chunk that was read last.
   std::optional<uint32_t> crc_of(const format::MetadataEntry& entry, const Box& box) const;
+  /// For a crc_of that is there and the CRC of what was read: throws DamagedCheckpoint where they differ, with the file
+  /// and the bytes.
+  void check_crc(uint32_t found) const;
 
  private:
   const StoredElements& locate(const format::MetadataEntry& entry, size_t chunk);

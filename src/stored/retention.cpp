@@ -43,14 +43,6 @@ std::vector<int64_t> steps_in(const Storage& storage, const std::string& folder)
   return steps;
 }
 
-bool has_manifest(const Storage& storage, const std::string& path) {
-  try {
-    return read_manifest(storage, storage.join(path, manifest_of(storage, path)), true).has_value();
-  } catch (const std::invalid_argument&) {  // the metadata, which say its name
-    return false;
-  }
-}
-
 std::optional<std::vector<std::string>> bases_of(const Storage& storage, const std::string& path) {
   std::optional<format::Manifest> manifest;
   try {

@@ -18,8 +18,6 @@ std::optional<int64_t> step_of(std::string_view name);
 /// Those in a folder, ascending.
 std::vector<int64_t> steps_in(const Storage& storage, const std::string& folder);
 
-/// Whether there is a manifest that is not damaged: a save may stand on such a checkpoint. Throws as bases_of.
-bool has_manifest(const Storage& storage, const std::string& path);
 /// The checkpoints whose blocks one uses: none where it has no manifest, nothing where the manifest is damaged. Throws
 /// std::runtime_error where it cannot be read.
 std::optional<std::vector<std::string>> bases_of(const Storage& storage, const std::string& path);

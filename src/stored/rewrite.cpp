@@ -280,7 +280,7 @@ class Rewriter {
         format::Manifest manifest;
         manifest.id = id;
         manifest.files = std::move(files);
-        stored::commit_dcp(*to_storage_, *draft, metadata, std::move(manifest));
+        stored::commit_dcp(*to_storage_, *draft, std::move(metadata), std::move(manifest));
       } else {
         draft->commit(plans.back().name);
       }

@@ -21,6 +21,7 @@ namespace sherd::stored {
 namespace {
 
 constexpr std::string_view kFileEnd = ".safetensors";
+constexpr std::string_view kRankFile = "shard-";
 constexpr std::string_view kIndexEnd = ".safetensors.index.json";
 constexpr int64_t kMostIndex = 100000000;
 
@@ -91,6 +92,7 @@ SafetensorsCheckpoint::SafetensorsCheckpoint(std::shared_ptr<Storage> storage, c
   }
   std::vector<format::NamedSafetensors> files;
   for (const std::string& name : names) files.push_back({name, read_header(name)});
+  if (folder_ == path) check_manifest(files);
   std::ranges::sort(own_.files, {}, &format::ManifestFile::name);
   if (index_) keep_indexed(files, *index_, folder_);
   metadata_ = format::metadata_of(files, folder_.empty() ? "." : folder_);
@@ -137,13 +139,26 @@ std::vector<std::string> SafetensorsCheckpoint::files_of_folder() {
 
 // One that tells of these files: another program may have written others into the folder.
 void SafetensorsCheckpoint::take_manifest() {
-  bool damaged = false;  // then the names of the files are all there is to go by
-  manifest_ = open_manifest(*storage_, storage_->join(folder_, format::kManifestName), options_, damaged);
+  // Where it is damaged, the names of the files are all there is to go by.
+  manifest_ = open_manifest(*storage_, storage_->join(folder_, format::kManifestName), options_, damaged_manifest_);
   if (!manifest_) return;
   std::erase_if(manifest_->files, [](const auto& file) { return !std::string_view(file.name).ends_with(kFileEnd); });
   const auto& files = manifest_->files;
   if (std::none_of(files.begin(), files.end(), [&](const auto& file) { return is_of_manifest(file); })) {
     manifest_.reset();
+  }
+}
+
+// Files of ranks are never without one. Their names tell: who writes a file anew may keep its texts.
+void SafetensorsCheckpoint::check_manifest(const std::vector<format::NamedSafetensors>& files) {
+  if (manifest_ || damaged_manifest_ || index_) return;
+  const auto found = std::ranges::find_if(files, [](const format::NamedSafetensors& file) {
+    return file.name.starts_with(kRankFile) && file.file.find_metadata(format::kSaveIdKey) != nullptr;
+  });
+  if (found == files.end()) return;
+  missing_manifest_ = storage_->join(folder_, format::kManifestName);
+  if (options_.verify && !options_.tolerant) {
+    throw_missing_manifest(*storage_, missing_manifest_, found->name, options_);
   }
 }
 

@@ -46,6 +46,7 @@ class SafetensorsCheckpoint final : public StoredCheckpoint {
   std::vector<std::string> files_of_folder();
   std::vector<std::string> files_of_index(const std::string& index);
   void take_manifest();
+  void check_manifest(const std::vector<format::NamedSafetensors>& files);
   bool is_of_manifest(const format::ManifestFile& file) const;
   format::SafetensorsFile read_header(const std::string& name);
   void take_texts(const format::NamedSafetensors& file, int32_t number);
@@ -60,6 +61,7 @@ class SafetensorsCheckpoint final : public StoredCheckpoint {
   OpenOptions options_;
   std::optional<format::Manifest> manifest_;
   format::Manifest own_;  // of files that carry digests themselves, where there is no manifest
+  bool damaged_manifest_ = false;
   std::optional<format::SafetensorsIndexFile> index_;
   std::vector<std::unique_ptr<BlockFile>> files_;  // by number, opened when they are needed
   std::unordered_set<std::string> names_;          // of all entries

@@ -64,6 +64,9 @@ class StoredCheckpoint {
   virtual bool has_digests() const { return false; }
   /// What the bytes of files are compared with; null where nothing is there for that.
   virtual const format::Manifest* digests() const { return nullptr; }
+  /// The path of a manifest that was written with the checkpoint and is not there; empty where none is missed. Only
+  /// where it is opened without comparing, or tolerantly: else it is an error.
+  const std::string& missing_manifest() const { return missing_manifest_; }
   /// Bytes of file `number`, one of which check_file has seen an item, are going to be read soon (StoredFile::expect).
   virtual void expect(int32_t /*number*/, int64_t /*offset*/, int64_t /*size*/) {}
   /// File `number` of the metadata where its blocks have digests, else null.
@@ -76,6 +79,7 @@ class StoredCheckpoint {
 
   format::Metadata metadata_;
   std::vector<std::string> of_each_rank_;
+  std::string missing_manifest_;
 
  private:
   [[noreturn]] void throw_damaged_item(const format::Place& place, const std::string& reader,

@@ -33,7 +33,7 @@ class TorchCheckpoint final : public StoredCheckpoint {
  private:
   std::string path_of_file(int32_t /*number*/) const override { return file_->path(); }
   const OpenOptions& options() const override { return options_; }
-  void take_digests(const Storage& storage, const format::Archive& archive);
+  void take_digests(const std::shared_ptr<const StoredFile>& stored, const format::Archive& archive);
   const format::Record* record_at(int64_t offset) const;
   void add_tensor(std::string name, const format::TensorRef& tensor, const format::Record* record);
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <thread>
 
+#include "format/transforms.h"
 #include "sherd/inspect.h"
 #include "stored/base_blocks.h"
 #include "stored/open_known.h"
@@ -65,27 +66,36 @@ class Verification {
   // Once as the library opens it; once so that what is damaged can be looked at nevertheless.
   void open() {
     std::unique_ptr<stored::StoredCheckpoint> strict;
-    const bool damaged_manifest = !read_manifest();
+    bool damaged_manifest = !read_manifest();
     const auto add_metadata = [&](const DamagedCheckpoint& error) {
       damage_.add({.problem = "the metadata cannot be read",
                    .file = metadata_name(),
                    .bytes = all_bytes(metadata_name()),
                    .detail = first_line(error)});
     };
+    std::optional<DamagedCheckpoint> refused;
+    try {
+      structure_ =
+          stored::open_known(storage_, path_, {.verify = false, .every_rank = true, .operation = options_.operation});
+      result_.format = structure_->format();
+      const std::string& missing = structure_->missing_manifest();
+      if (!missing.empty()) {
+        damage_.add({.problem = "the file is missing",
+                     .file = missing.substr(missing.rfind('/') + 1),
+                     .detail = "it has the digests of the others"});
+        damaged_manifest = true;
+      }
+    } catch (const DamagedCheckpoint& error) {
+      refused = error;
+    }
     try {
       strict = stored::open_known(storage_, path_, {.verify = true, .operation = options_.operation});
     } catch (const DamagedCheckpoint& error) {
       if (!damaged_manifest) add_metadata(error);
     }
-    if (strict) result_.format = strict->format();
+    if (refused && damaged_manifest) add_metadata(*refused);  // else told already
+    if (strict && !structure_) result_.format = strict->format();
     if (strict) manifest_ = strict->digests() != nullptr ? std::optional(*strict->digests()) : std::nullopt;
-    try {
-      structure_ =
-          stored::open_known(storage_, path_, {.verify = false, .every_rank = true, .operation = options_.operation});
-      result_.format = structure_->format();
-    } catch (const DamagedCheckpoint& error) {
-      if (damaged_manifest) add_metadata(error);  // else told already
-    }
   }
 
   std::string metadata_name() const {
@@ -280,21 +290,29 @@ class Verification {
                      .bytes = Damage::Bytes{item.begin, std::min(end, item.end)}});
       }
       end = std::max(end, item.end);
-      archives.push_back({item.begin, item.end - item.begin, transforms_of(item)});
+      archives.push_back(archive_of(item));
     }
     bytes_.add_archives(name, path, std::move(archives));
   }
 
-  const std::vector<std::string>* transforms_of(const Occupied& item) const {
-    const auto transforms = [&](const Place& place) -> const std::vector<std::string>* {
-      return place.transforms < 0 ? nullptr : &metadata().transforms[static_cast<size_t>(place.transforms)];
+  stored::ByteChecks::Item archive_of(const Occupied& item) const {
+    stored::ByteChecks::Item archive{item.begin, item.end - item.begin};
+    const auto take = [&](const Place& place, int64_t most) {
+      if (place.transforms < 0) return;
+      archive.transforms = &metadata().transforms[static_cast<size_t>(place.transforms)];
+      archive.most = most;
     };
     const auto& content = metadata().entries[item.entry].content;
-    if (const auto* object = std::get_if<format::BytesEntry>(&content)) return transforms(object->place);
-    for (const Place& place : std::get<TensorEntry>(content).places) {
-      if (place.offset == item.begin && place.transforms >= 0) return transforms(place);
+    if (const auto* object = std::get_if<format::BytesEntry>(&content)) {
+      take(object->place, format::most_of_object(archive.length));
+      return archive;
     }
-    return nullptr;
+    const auto& tensor = std::get<TensorEntry>(content);
+    for (size_t i = 0; i < tensor.chunk_count() && archive.transforms == nullptr; ++i) {
+      if (tensor.places[i].offset != item.begin) continue;
+      take(tensor.places[i], format::most_of_tensor(numel(tensor.box(i)) * size_of(tensor.dtype)));
+    }
+    return archive;
   }
 
   std::vector<std::string> all_in(int32_t number) const {
@@ -332,7 +350,8 @@ class Verification {
       std::vector<std::string> names;
       for (const Occupied& item : occupied_[static_cast<size_t>(number)]) {
         if (item.begin >= damage.bytes->end || item.end <= damage.bytes->begin) continue;
-        if (transforms_of(item) != nullptr || !stored::has_whole_archive(*file, item.begin, item.end - item.begin)) {
+        if (archive_of(item).transforms != nullptr ||
+            !stored::has_whole_archive(*file, item.begin, item.end - item.begin)) {
           names.push_back(metadata().entries[item.entry].name);
         }
       }

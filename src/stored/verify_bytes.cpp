@@ -17,7 +17,6 @@ using format::kBlock;
 constexpr int64_t kPiece = int64_t{1} << 20;
 // For one thread at a time.
 constexpr int64_t kTask = int64_t{16} << 20;
-constexpr int64_t kMostDecoded = int64_t{64} << 30;
 
 void read_at(const StoredFile& file, int64_t offset, std::span<std::byte> into) {
   const ReadRequest request{offset, into};
@@ -186,7 +185,7 @@ void ByteChecks::check_item(const std::string& name, const Item& item, const Sto
     if (item.transforms != nullptr) {
       std::string stored(static_cast<size_t>(item.length), '\0');
       read_at(file, item.offset, std::as_writable_bytes(std::span(stored)));
-      const std::string plain = format::decode(*item.transforms, std::as_bytes(std::span(stored)), kMostDecoded);
+      const std::string plain = format::decode(*item.transforms, std::as_bytes(std::span(stored)), item.most);
       check_records(name, item, format::MemorySource(std::as_bytes(std::span(plain))), [](int64_t) {});
     } else if (item.length <= kPiece) {
       scratch(2 * kPiece);

@@ -48,6 +48,7 @@ class ByteChecks {
     int64_t offset = 0;
     int64_t length = 0;
     const std::vector<std::string>* transforms = nullptr;
+    int64_t most = 0;  // bytes that it may have been before these
   };
   void add_archives(const std::string& name, const std::string& path, std::vector<Item> items);
 

@@ -3,7 +3,8 @@
 //
 //   continue_training Adam 2 before.pt after.pt SGD 1 ...
 //
-// Everything about the optimizer but its class comes from the state.
+// Everything about the optimizer but its class comes from the state. `generator 0 before.pt after.pt` draws numbers
+// instead.
 
 #include <torch/torch.h>
 
@@ -59,10 +60,24 @@ void run(const std::string& name, int steps, const std::string& from, const std:
       to);
 }
 
+// Numbers that go on from the state of a generator, and the state after them.
+void draw(const std::string& from, const std::string& to) {
+  const at::Generator generator = at::detail::createCPUGenerator();
+  sherd::set_generator_state(generator, *sherd::load_state_dict(from).at("rng").tensor());
+  const Tensor drawn = torch::rand({8}, generator, torch::kFloat);
+  sherd::save({{"drawn", drawn}, {"rng", sherd::get_generator_state(generator)}}, to);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   // Not model->to(), which turns the number of batches into a real one.
   torch::set_default_dtype(caffe2::TypeMeta::Make<double>());
-  for (int i = 1; i + 3 < argc; i += 4) run(argv[i], std::atoi(argv[i + 1]), argv[i + 2], argv[i + 3]);
+  for (int i = 1; i + 3 < argc; i += 4) {
+    if (std::string(argv[i]) == "generator") {
+      draw(argv[i + 2], argv[i + 3]);
+    } else {
+      run(argv[i], std::atoi(argv[i + 1]), argv[i + 2], argv[i + 3]);
+    }
+  }
 }

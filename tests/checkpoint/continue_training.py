@@ -154,6 +154,18 @@ class ContinueTraining(unittest.TestCase):
                 train(model, optimizer, 3)  # all three steps in Python
                 self.expect_same(state_of(model, optimizer, "names"), three)
 
+    def test_random_numbers_go_on_in_cpp_and_back(self) -> None:
+        torch.manual_seed(11)
+        torch.rand(3)
+        state = {"rng": torch.get_rng_state()}
+        drawn = torch.rand(8)
+        (after,) = run_cpp(0, [("generator", {}, {})], [state])
+        self.assertTrue(after["drawn"].equal(drawn))
+        expected = torch.rand(8)
+        torch.manual_seed(0)
+        torch.set_rng_state(after["rng"])
+        self.assertTrue(torch.rand(8).equal(expected))
+
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import resource
 import signal
 import struct
@@ -148,6 +149,18 @@ class WritingTest(unittest.TestCase):
                 only = [word for name in sorted(kept) for word in ("--filter", name)]
                 run("diff", "whole", source, *only, code=0)
 
+    def test_repair_of_one_file_leaves_out_what_is_damaged_alone(self) -> None:
+        torch.save({"a": torch.arange(50.0), "b": torch.arange(60.0)}, at("two.pt"))
+        run("convert", "two.pt", "own.pt", "--force", code=0)  # with digests, all in one block
+        content = bytearray(at("own.pt").read_bytes())
+        content[content.find(torch.arange(60.0).numpy().tobytes()) + 5] ^= 4
+        at("own.pt").write_bytes(content)
+        run("verify", "own.pt", code=1)
+        run("convert", "own.pt", "x.pt", code=1)
+        result = json_of("repair", "own.pt", "kept.pt", "--force", code=1)
+        self.assertEqual([damaged["name"] for damaged in result["damaged"]], ["b"])
+        self.assert_torch_reads(at("kept.pt"), {"a": torch.arange(50.0)})
+
     def test_incremental_ones_become_self_contained(self) -> None:
         if not has_package():
             self.skipTest("the Python package is not built")
@@ -162,22 +175,27 @@ class WritingTest(unittest.TestCase):
             files = [broken] if broken.is_file() else sorted(broken.glob("*.distcp"))
             # In the elements of a tensor.
             needle = full_state()["model"]["rows"][0].numpy().tobytes()
-            found = 0
+            found = []
             for file in files:
                 content = bytearray(file.read_bytes())
                 place = content.find(needle)
                 if place < 0:
                     continue
-                found += 1
+                found.append((file, place + 3))
                 content[place + 3] ^= 1
                 file.write_bytes(content)
-            self.assertEqual(found, 1, source)
+            self.assertEqual(len(found), 1, source)
+            damaged, byte = found[0]
             for words in (["convert", broken, "x.pt"], ["convert", broken, "x"], ["reshard", broken, "x", "--ranks", 2]):
                 with self.subTest(source=source, words=words):
                     error = run(*words, code=1).stderr
                     self.assertIn("a file is damaged: its bytes are not those that were saved", error)
+                    self.assertIn(f"file: {damaged}\n", error)
+                    bytes_read = re.search(r"bytes: (\d+) to (\d+)\n", error)
+                    assert bytes_read is not None, error
+                    self.assertTrue(int(bytes_read[1]) <= byte < int(bytes_read[2]), f"byte {byte}\n{error}")
                     # A digest is of a whole block: whoever reads it first is named.
-                    self.assertIn("__0_0.distcp" if source == "sherd-3" else "model.rows", error)
+                    self.assertIn("reading: " if source == "sherd-3" else "reading: tensor model.rows\n", error)
                     self.assertFalse(at("x").exists() or at("x.pt").exists())
 
     def test_memory_does_not_grow_with_the_checkpoint(self) -> None:

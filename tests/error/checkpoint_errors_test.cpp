@@ -7,13 +7,20 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
+#include "sherd/convert.h"
+#include "sherd/inspect.h"
 #include "sherd/sherd.h"
+#include "stored/read_file.h"
+#include "stored/retention.h"
+#include "unit/stored/stored_files.h"
 
 namespace sherd::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 class CheckpointErrorsTest : public ::testing::Test {
@@ -214,6 +221,138 @@ TEST_F(CheckpointErrorsTest, ADamagedManifest) {
   file: DIR/two/sherd.manifest
   wanted: DIR/two/__0_0.distcp
   help: another checkpoint: this one cannot be read without its manifest)");
+}
+
+// Without it a checkpoint must not look like one that never had digests.
+TEST_F(CheckpointErrorsTest, AManifestThatIsGone) {
+  const auto remove = [&](const std::string& name) { fs::remove(fs::path(path(name)) / "sherd.manifest"); };
+  const auto expected = [&](const std::string& name, const std::string& told_by) {
+    return fmt::format(R"(load: a file of the checkpoint is missing
+  file: DIR/{0}/sherd.manifest
+  because: {1} says that digests were saved
+  help: another checkpoint, or LoadOptions{{.verify = false}} to take the bytes as they are)",
+                       name, told_by);
+  };
+  for (const auto format : {CheckpointFormat::dcp, CheckpointFormat::safetensors}) {
+    save(small_state(), path(), {.format = format});
+    remove("ck");
+    StateDict state{{"w", torch::zeros({2, 3})}, {"step", 0}};
+    EXPECT_EQ(
+        text([&] { load(state, path()); }),
+        expected("ck", format == CheckpointFormat::dcp ? ".metadata" : "shard-00001-model-00001-of-00001.safetensors"));
+    EXPECT_EQ(state.at("w").tensor()->sum().item<double>(), 0);
+    const VerifyResult found = verify_checkpoint(path());
+    ASSERT_EQ(found.damage.size(), 1U);
+    EXPECT_EQ(found.damage[0].file, "sherd.manifest");
+    EXPECT_EQ(found.damage[0].problem, "the file is missing");
+    load(state, path(), {.verify = false});
+    EXPECT_EQ(state.at("w").tensor()->sum().item<double>(), 15);
+    // What `sherd repair` does.
+    const RewriteResult repaired = rewrite_checkpoint({path()}, path("repaired"), {.skip_damaged = true});
+    EXPECT_TRUE(repaired.tensors == 1 && repaired.objects == 1 && repaired.damaged.empty());
+    load(state, path("repaired"));
+    fs::remove_all(path());
+    fs::remove_all(path("repaired"));
+  }
+  save(small_state(), path("one"));
+  save(small_state(), path("two"), {.base = path("one")});
+  remove("two");
+  StateDict state = small_state();
+  EXPECT_EQ(text([&] { load(state, path("two")); }), expected("two", ".metadata"));
+  EXPECT_EQ(text([&] { load(state, path("two"), {.verify = false}); }),
+            R"(load: the manifest of the checkpoint is missing, and says where on its base the bytes are
+  file: DIR/two/sherd.manifest
+  wanted: DIR/two/__0_0.distcp
+  help: another checkpoint: this one cannot be read without its manifest)");
+  // That of another save is none.
+  save(small_state(), path("three"));
+  fs::copy_file(path("three") + "/sherd.manifest", path("two") + "/sherd.manifest");
+  EXPECT_THAT(text([&] { load(state, path("two")); }),
+              HasSubstr("  file: DIR/two/sherd.manifest\n  there: that of another save\n"));
+}
+
+// Nobody knows what it stands on, so that nothing is removed that it may use.
+TEST_F(CheckpointErrorsTest, TheManagerSkipsOneWhoseManifestIsGone) {
+  CheckpointManager checkpoints(path("run"), {.keep_last = 2});
+  for (const int64_t step : {1, 2}) checkpoints.save(step, {{"w", torch::full({10}, step)}});
+  fs::remove(path("run") + "/step-2/sherd.manifest");
+  StateDict state{{"w", torch::zeros({10}, torch::kLong)}};
+  EXPECT_EQ(checkpoints.load_latest(state), 1);
+  EXPECT_EQ(state.at("w").tensor()->sum().item<int64_t>(), 10);
+  ASSERT_EQ(checkpoints.warnings().size(), 1U);
+  EXPECT_THAT(checkpoints.warnings()[0], HasSubstr("step-2/sherd.manifest"));
+  // Does not count for keep_last, and 1 stays.
+  checkpoints.save(3, {{"w", torch::full({10}, 3)}});
+  EXPECT_EQ(checkpoints.steps(), (std::vector<int64_t>{1, 2, 3}));
+}
+
+// Memory that says of itself what an object store says: the manifest's name has the id of the save.
+class ObjectsInMemory final : public Storage {
+ public:
+  std::unique_ptr<StoredFile> open(const std::string& path) const override { return storage_->open(path); }
+  bool exists(const std::string& path) const override { return storage_->exists(path); }
+  std::vector<std::string> list(const std::string& folder) const override { return storage_->list(folder); }
+  void remove(const std::string& path) override { storage_->remove(path); }
+  std::unique_ptr<Draft> draft(const std::string& folder, const std::string& id) override {
+    return storage_->draft(folder, id);
+  }
+  std::vector<std::string> drafts(const std::string& folder) const override { return storage_->drafts(folder); }
+  std::vector<DraftName> drafts_in(const std::string& folder) const override { return storage_->drafts_in(folder); }
+  bool replaces_whole_folders() const override { return false; }
+
+ private:
+  std::shared_ptr<Storage> storage_ = memory_storage();
+};
+
+std::map<std::string, std::string> files_in(const Storage& storage, const std::string& folder) {
+  std::map<std::string, std::string> files;
+  for (const std::string& name : storage.list(folder)) {
+    files[name] = stored::read_file(storage, storage.join(folder, name));
+  }
+  return files;
+}
+
+TEST_F(CheckpointErrorsTest, EveryBitOfTheMetadataInAnObjectStore) {
+  const auto storage = std::make_shared<ObjectsInMemory>();
+  save(small_state(), "one", {.storage = storage});
+  save(small_state(), "two", {.storage = storage, .base = "one"});
+  const auto one = files_in(*storage, "one");
+  const auto two = files_in(*storage, "two");
+  ASSERT_FALSE(one.contains("sherd.manifest"));
+  const auto flipped = [](std::map<std::string, std::string> files, size_t bit) {
+    files.at(".metadata")[bit / 8] ^= static_cast<char>(1 << (bit % 8));
+    return files;
+  };
+  for (size_t bit = 0; bit < one.at(".metadata").size() * 8; ++bit) {
+    stored::test::put(*storage, "one", flipped(one, bit));
+    StateDict state{{"w", torch::zeros({2, 3})}, {"step", 0}};
+    const std::string found = text([&] { load(state, "one", {.storage = storage}); });
+    if (found == "no error") {
+      EXPECT_TRUE(state.at("w").tensor()->equal(*small_state().at("w").tensor())) << bit;
+      EXPECT_EQ(*state.at("step").integer(), 5) << bit;
+    } else {
+      EXPECT_THAT(found, AnyOf(HasSubstr("one/.metadata"), HasSubstr("one/sherd.manifest-"))) << bit;
+    }
+  }
+  stored::test::put(*storage, "one", one);
+  // What it stands on is known, or it is not known; never is it nothing.
+  for (size_t bit = 0; bit < two.at(".metadata").size() * 8; ++bit) {
+    stored::test::put(*storage, "two", flipped(two, bit));
+    const auto bases = stored::bases_of(*storage, "two");
+    EXPECT_TRUE(!bases || *bases == std::vector<std::string>{"one"}) << bit;
+  }
+  auto without = two;
+  std::erase_if(without, [](const auto& file) { return file.first.starts_with("sherd.manifest"); });
+  stored::test::put(*storage, "two", without);
+  EXPECT_EQ(stored::bases_of(*storage, "two"), std::nullopt);
+  // Copied to where folders are replaced whole, it is found by its name as before.
+  const auto elsewhere = memory_storage();
+  stored::test::put(*elsewhere, "one", one);
+  stored::test::put(*elsewhere, "two", two);
+  StateDict state{{"w", torch::zeros({2, 3})}, {"step", 0}};
+  load(state, "two", {.storage = elsewhere});
+  EXPECT_EQ(state.at("w").tensor()->sum().item<double>(), 15);
+  EXPECT_EQ(stored::bases_of(*elsewhere, "two"), std::vector<std::string>{"one"});
 }
 
 // One rank reads what both want; the other one finds the damage, too.

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "sherd/inspect.h"
 #include "sherd/sherd.h"
@@ -290,6 +291,34 @@ TEST_F(CheckpointManagerTest, WhereWhatStandsOnAStepIsDamagedItIsSavedAgainWithA
               HasSubstr("DIR/run/step-2 uses blocks of step-1, which is saved again, and is damaged itself: "));
 }
 
+// Nothing refers to blocks that are gone: not through what stood on them, nor in a program that does not know of it.
+TEST_F(CheckpointManagerTest, BlocksOfAStepThatWasSavedAgainAreNotReferredTo) {
+  for (const bool knows : {true, false}) {
+    fs::remove_all(run());
+    save_steps({1, 2}, {.incremental = true});
+    flip_a_bit(2, "__0_0.distcp.blocks");
+    CheckpointManager checkpoints(run(), {.incremental = true});
+    checkpoints.save(1, {{"constant", blocks_of(7.5)}, {"w", blocks_of(8)}, {"step", int64_t{1}}});
+    CheckpointManager another(run(), {.incremental = true});
+    CheckpointManager& next = knows ? checkpoints : another;
+    next.save(3, state_at(3));
+    expect_loads(next, 3);
+    if (knows) {
+      EXPECT_THAT(inspect_checkpoint(next.path_of(3)).bases, IsEmpty());  // nor to the damaged one itself
+    }
+  }
+}
+
+// A folder that was renamed by hand may refer to itself.
+TEST_F(CheckpointManagerTest, AStepThatStandsOnItselfCanBeSavedAgain) {
+  save_steps({1, 2}, {.incremental = true});
+  fs::remove_all(file(1, ""));
+  fs::rename(file(2, ""), file(1, ""));
+  CheckpointManager checkpoints(run(), {.incremental = true});
+  checkpoints.save(1, state_at(1));
+  expect_loads(checkpoints, 1);
+}
+
 // Of two that can be read in part, the newer one has a tensor that the older one lacks.
 TEST_F(CheckpointManagerTest, NothingOfASkippedOneStaysInTheState) {
   spawn(2, [&](World& world) {
@@ -450,6 +479,96 @@ TEST_F(CheckpointManagerTest, BasesByRelativePathsAreFoundFromAnywhere) {
   StateDict state = state_at(0);
   load(state, (folder_ / "b/two").string());
   expect_loaded(state, 2);
+}
+
+// A model and an optimizer of some class, the same each time.
+struct Training {
+  using Make = std::function<std::unique_ptr<torch::optim::Optimizer>(const std::vector<at::Tensor>&)>;
+
+  torch::nn::Sequential model{torch::nn::Linear(4, 6), torch::nn::Tanh(), torch::nn::Linear(6, 2)};
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+
+  explicit Training(const Make& make) {
+    const torch::NoGradGuard no_grad;
+    double phase = 0;
+    for (at::Tensor& p : model->parameters()) {
+      p.copy_(torch::sin(torch::arange(p.numel()) + (phase += 1)).view(p.sizes()));
+    }
+    optimizer = make(model->parameters());
+  }
+
+  void train(int steps) {
+    const at::Tensor x = torch::cos(torch::arange(32).to(torch::kFloat)).view({8, 4});
+    for (int i = 0; i < steps; ++i) {
+      optimizer->step([&] {
+        optimizer->zero_grad();
+        at::Tensor loss = model->forward(x).pow(2).mean();
+        loss.backward();
+        return loss;
+      });
+    }
+  }
+
+  void expect_same_weights(const Training& other) const {
+    for (size_t i = 0; i < model->parameters().size(); ++i) {
+      EXPECT_TRUE(torch::allclose(model->parameters()[i], other.model->parameters()[i], 1e-5, 1e-6)) << i;
+    }
+  }
+};
+
+template <class Optimizer, class Options>
+Training::Make maker(const Options& options) {
+  return [options](const std::vector<at::Tensor>& p) { return std::make_unique<Optimizer>(p, options); };
+}
+
+std::map<std::string, Training::Make> all_optimizers() {
+  namespace optim = torch::optim;
+  return {{"SGD", maker<optim::SGD>(optim::SGDOptions(0.1).momentum(0.9))},
+          {"Adam", maker<optim::Adam>(optim::AdamOptions(0.1).amsgrad(true))},
+          {"AdamW", maker<optim::AdamW>(optim::AdamWOptions(0.1))},
+          {"Adagrad", maker<optim::Adagrad>(optim::AdagradOptions(0.1).lr_decay(0.1))},
+          {"RMSprop", maker<optim::RMSprop>(optim::RMSpropOptions(0.01).momentum(0.5).centered(true))},
+          {"LBFGS", maker<optim::LBFGS>(optim::LBFGSOptions(0.1).max_iter(3))}};
+}
+
+TEST_F(CheckpointManagerTest, EveryOptimizerOfLibtorchGoesOn) {
+  for (const auto& [name, make] : all_optimizers()) {
+    SCOPED_TRACE(name);
+    CheckpointManager checkpoints(run() + name);
+    Training first(make);
+    checkpoints.save(0, *first.model, *first.optimizer);  // before any step
+    first.train(2);
+    checkpoints.save(2, *first.model, *first.optimizer);
+    first.train(1);
+
+    Training resumed(make);
+    EXPECT_EQ(checkpoints.resume(*resumed.model, *resumed.optimizer), 2);
+    resumed.train(1);
+    first.expect_same_weights(resumed);
+
+    Training further(make);  // has made more steps than the one that was saved, so that its lists are longer
+    further.train(4);
+    EXPECT_EQ(checkpoints.resume(*further.model, *further.optimizer), 2);
+    further.train(1);
+    first.expect_same_weights(further);
+
+    Training by_hand(make);
+    StateDict state{{"model", get_model_state_dict(*by_hand.model)},
+                    {"optimizer", get_optimizer_state_dict(*by_hand.model, *by_hand.optimizer)},
+                    {"step", 0}};
+    load(state, checkpoints.path_of(2));
+    set_optimizer_state_dict(*by_hand.model, *by_hand.optimizer, *state["optimizer"].dict());
+    by_hand.train(1);
+    first.expect_same_weights(by_hand);
+
+    Training begun(make);
+    StateDict before{{"model", get_model_state_dict(*begun.model)},
+                     {"optimizer", get_optimizer_state_dict(*begun.model, *begun.optimizer)}};
+    load(before, checkpoints.path_of(0));
+    set_optimizer_state_dict(*begun.model, *begun.optimizer, *before["optimizer"].dict());
+    begun.train(3);
+    first.expect_same_weights(begun);
+  }
 }
 
 }  // namespace

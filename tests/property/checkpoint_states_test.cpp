@@ -93,6 +93,30 @@ TEST_P(CheckpointStatesTest, DictsByNumberInAStatefulStayDicts) {
 }
 
 // A save to one file that ended between its two steps leaves the folder of the first one.
+TEST_P(CheckpointStatesTest, NoneTakesADictOrAListAsItWasSaved) {
+  const StateDict by_number{{int64_t{0}, torch::full({3}, 5.0)}, {int64_t{1}, 6}};
+  const StateDict extra{{"by.number", by_number}, {"list", StateList{torch::ones({2}), 1}}, {"text", "x"}};
+  save({{"extra", extra}, {"step", 3}}, path());
+  spawn(2, [&](World&) {
+    StateDict state{{"extra", {}}, {"step", 0}};
+    const LoadResult result = load(state, path());
+    EXPECT_TRUE(result.missing.empty() && result.unexpected.empty());
+    const StateDict* found = state.at("extra").dict();
+    ASSERT_NE(found, nullptr);
+    ASSERT_NE(found->at("by.number").dict(), nullptr);
+    EXPECT_EQ(*found->at("by.number").dict()->at(int64_t{1}).integer(), 6);
+    ASSERT_NE(found->at("list").list(), nullptr);
+    EXPECT_TRUE(found->at("list").list()->at(0).tensor()->equal(torch::ones({2})));
+    EXPECT_EQ(*found->at("text").text(), "x");
+    // Of a part alone, and what is stored nowhere is still missing.
+    StateDict part{{"extra", StateDict{{"list", {}}}}};
+    load(part, path());
+    EXPECT_EQ(part.at("extra").dict()->at("list").list()->size(), 2U);
+    StateDict none{{"extr", {}}};
+    EXPECT_THROW(load(none, path()), c10::ValueError);
+  });
+}
+
 TEST_P(CheckpointStatesTest, TheNextSaveClearsThePartsOfOneThatWasStopped) {
   const bool one_file = *GetParam() != '\0';
   const std::string parts = path() + ".parts";

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import random
@@ -51,14 +52,10 @@ def numbers(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, salt: in
 def same(a: Any, b: Any) -> bool:
     """Kinds, dtypes, sizes and every bit."""
     if isinstance(a, torch.Tensor):
-        return (
-            isinstance(b, torch.Tensor)
-            and a.dtype == b.dtype
-            and a.shape == b.shape
-            and a.contiguous().view(-1).view(torch.uint8).equal(b.contiguous().view(-1).view(torch.uint8))
-            if a.numel() > 0
-            else a.shape == b.shape
-        )
+        if not isinstance(b, torch.Tensor) or a.dtype != b.dtype or a.shape != b.shape:
+            return False
+        bits = [x.contiguous().view(-1).view(torch.uint8) for x in (a, b)]
+        return bits[0].equal(bits[1])
     if type(a) is not type(b):
         return False
     if isinstance(a, dict):
@@ -401,6 +398,76 @@ for format in ("dcp", "safetensors"):
             sherd.load(emptied(state), self.path)
         self.assertIn("w: load: the checkpoint has two chunks that overlap in the part [0:4, 0:4]", str(caught.exception))
 
+    def test_a_manifest_that_is_gone(self) -> None:
+        """Of sherd's own checkpoint it is missed; PyTorch, which wrote over one, has none."""
+        state = {"w": numbers((300, 7)), "step": 7}
+        sherd.save(state, self.path)
+        manifest = Path(self.path, "sherd.manifest")
+        by_sherd = pickle.loads(Path(self.path, ".metadata").read_bytes())
+        self.assertEqual(by_sherd.sherd_manifest, manifest.name)
+        loaded = emptied(state)
+        dcp.load(loaded, checkpoint_id=self.path, no_dist=True)
+        self.assertTrue(same(state, loaded))
+        whole = manifest.read_bytes()
+        manifest.unlink()
+        with self.assertRaises(RuntimeError) as caught:
+            sherd.load(emptied(state), self.path)
+        self.assertIn(f"load: a file of the checkpoint is missing\n  file: {manifest}", str(caught.exception))
+        loaded = emptied(state)
+        sherd.load(loaded, self.path, verify=False)
+        self.assertTrue(same(state, loaded))
+
+        other = {"w": numbers((300, 7), salt=3), "step": 8}
+        for is_there in [True, False]:
+            manifest.write_bytes(whole)
+            dcp.save(other, checkpoint_id=self.path, no_dist=True)
+            self.assertFalse(hasattr(pickle.loads(Path(self.path, ".metadata").read_bytes()), "sherd_manifest"))
+            if not is_there:
+                manifest.unlink()
+            loaded = emptied(other)
+            sherd.load(loaded, self.path)
+            self.assertTrue(same(other, loaded))
+
+    def test_hostile_files_on_two_ranks(self) -> None:
+        """All ranks say the same, nothing of it is called, and nothing has changed."""
+        ran = Path(self.folder, "ran")
+
+        class Hostile:
+            def __reduce__(self) -> Any:
+                return os.system, (f"touch {ran}",)
+
+        dcp.save({"w": numbers((4, 4)), "o": Hostile()}, checkpoint_id=self.path, no_dist=True)
+        ran.unlink(missing_ok=True)  # whatever PyTorch did
+
+        def state_of(mesh: Any) -> dict[str, Any]:
+            return {"w": sherd.distribute_tensor(torch.full((4, 4), 7.0), mesh, [sherd.Shard(0)]), "o": None}
+
+        def load_object(rank: int) -> tuple[bool, bool]:
+            state = state_of(sherd.init_device_mesh("cpu", (2,)))
+            sherd.load(state, self.path)
+            return isinstance(state["o"], sherd.OpaqueObject), sherd.full_tensor(state["w"]).equal(numbers((4, 4)))
+
+        self.assertEqual(sherd.spawn(2, load_object), [(True, True)] * 2)
+        self.assertFalse(ran.exists())
+
+        file = Path(self.path, ".metadata")
+        metadata = pickle.loads(file.read_bytes())
+        metadata.planner_data = {"w": Hostile()}
+        file.write_bytes(pickle.dumps(metadata))
+
+        def refused(rank: int) -> tuple[str, bool]:
+            state = state_of(sherd.init_device_mesh("cpu", (2,)))
+            with self.assertRaises(RuntimeError) as caught:
+                sherd.load(state, self.path)
+            return str(caught.exception), sherd.full_tensor(state["w"]).equal(torch.full((4, 4), 7.0))
+
+        first, second = sherd.spawn(2, refused)
+        self.assertEqual(first, second)
+        self.assertTrue(first[1])
+        self.assertIn(f"{os.system.__module__}.system may not stand here\n", first[0])
+        self.assertIn(f"in: {file}", first[0])
+        self.assertFalse(ran.exists())
+
     def test_objects_that_are_not_known(self) -> None:
         state = {"when": __import__("datetime").timedelta(seconds=5), "w": numbers((2,))}
         dcp.save(state, checkpoint_id=self.path, no_dist=True)
@@ -530,6 +597,43 @@ for format in ("dcp", "safetensors"):
                 with self.assertRaises((RuntimeError, ValueError)) as caught:
                     sherd.load({**emptied(state), "t": None}, self.path)
                 self.assert_named(str(caught.exception), file, at, {name: places[name]})
+
+    def test_compressed_items_that_grow_beyond_their_tensor(self) -> None:
+        state = {"w": numbers((300, 300)), "step": 5}
+        dcp.save(state, storage_writer=dcp.FileSystemWriter(self.path, _extensions=[ZStandard()]), no_dist=True)
+        bomb = io.BytesIO()
+        stream = ZStandard().transform_to(bomb)
+        for _ in range(64):
+            stream.write(bytes(1 << 20))
+        stream.flush()
+        packed = bomb.getvalue()
+        stream.close()
+        self.assertLess(len(packed), 1 << 20)
+        file = Path(self.path, "__0_0.distcp")
+        metadata = pickle.loads(Path(self.path, ".metadata").read_bytes())
+        for index, info in metadata.storage_data.items():
+            if index.fqn == "w":
+                info.offset, info.length = file.stat().st_size, len(packed)
+        with file.open("ab") as end:
+            end.write(packed)
+        Path(self.path, ".metadata").write_bytes(pickle.dumps(metadata))
+        with self.assertRaises(RuntimeError) as caught:
+            sherd.load(emptied(state), self.path)
+        self.assertIn("it is larger than an item may be", str(caught.exception))
+        self.assertIn(f"file: {file}", str(caught.exception))
+        (damage,) = sherd.verify_checkpoint(self.path).damage
+        self.assertEqual((damage.file, damage.names), (file.name, ["w"]))
+
+    def test_tensors_that_unfold_beyond_their_storage(self) -> None:
+        """Where the file alone says how large they are."""
+        path = os.path.join(self.folder, "wide.pt")
+        wide = torch.ones(1).expand(1 << 36)
+        torch.save({"w": wide, "t": (wide, 1), "many": (wide[: 1 << 27],) * 3, "few": torch.ones(1).expand(1000)}, path)
+        self.assertTrue(same(sherd.load_state_dict(path, ["few"]), {"few": torch.ones(1000)}))
+        for name in ["w", "t", "many"]:
+            with self.assertRaises(RuntimeError) as caught:
+                sherd.load_state_dict(path, [name])
+            self.assertIn("load: a tensor is much larger than what is stored of it", str(caught.exception))
 
     def test_damage_of_compressed_items_of_torch(self) -> None:
         """Nothing covers their bytes but what zstd and the archives inside say."""

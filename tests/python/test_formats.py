@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import unittest
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,18 @@ class TorchSaveTest(TestOfFormats):
             self.assertIn("CRC found", str(caught.exception))
 
     # Distributed checkpoints of before PyTorch 2.4
+
+    def test_a_file_that_others_packed_again(self) -> None:
+        state = {"w": numbers((300, 300)), "v": numbers((5,)), "step": 3}
+        sherd.save(state, self.path, format="torch.save")
+        names = []
+        with zipfile.ZipFile(self.path) as given, zipfile.ZipFile(self.path + ".zip", "w") as packed:
+            for record in given.infolist():
+                names.append(record.filename)
+                packed.writestr(record.filename, given.read(record.filename))
+        self.assertIn("archive/.data/sherd.digests", names)
+        self.assert_same(state, torch.load(self.path + ".zip", weights_only=True))
+        self.assert_same(state, sherd.load_state_dict(self.path + ".zip"))
 
     def test_dicts_that_were_saved_whole(self) -> None:
         from torch.distributed.checkpoint import _version

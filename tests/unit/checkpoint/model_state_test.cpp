@@ -178,6 +178,19 @@ TEST(ModelStateTest, DistributedModulesGiveTheirPartsOrAll) {
     const StateDict first = get_model_state_dict(*block, {.full_state_dict = true, .cpu_offload = true});
     EXPECT_EQ(first.size(), world.rank() == 0 ? state.size() : 0U);
     for (const auto& [key, value] : first) EXPECT_TRUE(value.tensor()->equal(*state.at(key).tensor()));
+
+    // Without full tensors every rank keeps its parts.
+    const StateDict offloaded = get_model_state_dict(*block, {.cpu_offload = true});
+    EXPECT_EQ(keys_of(offloaded), keys_of(state));
+    for (const auto& [key, value] : offloaded) {
+      const Tensor& part = *parts.at(key).tensor();
+      ASSERT_EQ(is_dtensor(*value.tensor()), is_dtensor(part));
+      EXPECT_TRUE(value.tensor()->device().is_cpu());
+      if (is_dtensor(part)) {
+        EXPECT_EQ(placements_of(*value.tensor()), placements_of(part));
+      }
+      EXPECT_TRUE(whole(*value.tensor()).equal(*state.at(key).tensor())) << std::get<std::string>(key);
+    }
   });
 }
 
@@ -195,6 +208,12 @@ TEST(ModelStateTest, AModuleOfShardedTensorsToo) {
     if (world.rank() == 0) {
       EXPECT_TRUE(first.at("weight").tensor()->equal(*state.at("weight").tensor()));
     }
+    const StateDict offloaded = get_model_state_dict(*fc, {.cpu_offload = true});
+    ASSERT_TRUE(sharded::is_sharded_tensor(*offloaded.at("weight").tensor()));
+    EXPECT_EQ(sharded::ShardedTensor(*offloaded.at("weight").tensor()).metadata().shards_metadata,
+              sharded::ShardedTensor(fc->weight).metadata().shards_metadata);
+    EXPECT_TRUE(whole(*offloaded.at("weight").tensor()).equal(*state.at("weight").tensor()));
+    EXPECT_TRUE(offloaded.at("bias").tensor()->equal(*state.at("bias").tensor()));
   });
 }
 

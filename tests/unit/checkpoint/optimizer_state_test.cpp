@@ -222,7 +222,12 @@ TEST(OptimizerStateTest, GettingAStateBeforeTheFirstStepChangesNothing) {
     const auto asked = kind.make(other->parameters());
     const StateDict state = get_optimizer_state_dict(*other, *asked);
     if (kind.name == "LBFGS") {
-      EXPECT_THAT(keys_of(*states_of(state).at("0.weight").dict()), ElementsAre("func_evals", "n_iter"));
+      // What a step makes is None, for which load() takes what is stored.
+      std::vector<std::string> made;
+      for (const auto& [key, value] : *states_of(state).at("0.weight").dict()) {
+        if (!value.is_none()) made.push_back(to_string(StatePath{key}));
+      }
+      EXPECT_THAT(made, ElementsAre("func_evals", "n_iter"));
     } else if (!kind.state.empty()) {
       EXPECT_EQ(keys_of(*states_of(state).at("0.weight").dict()), kind.state);
     }

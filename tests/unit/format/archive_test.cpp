@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "format/pickle.h"
+#include "format/saved.h"
 #include "unit/format/bytes.h"
 
 namespace sherd::format {
@@ -74,6 +75,86 @@ TEST(ArchiveTest, LengthsAreKnownWithoutWriting) {
       EXPECT_EQ(lengths.head % 64, 0);
     }
   }
+}
+
+// Texts here and there, zeros between them.
+class SparseSource final : public ByteSource {
+ public:
+  void add_text(const std::string& text) {
+    texts_.emplace_back(size_, text);
+    size_ += static_cast<int64_t>(text.size());
+  }
+  void add_zeros(int64_t count) { size_ += count; }
+
+  int64_t size() const override { return size_; }
+  void read(int64_t offset, std::span<std::byte> into) const override {
+    ASSERT_LE(into.size(), size_t{1} << 20) << "elements are not read to find them";
+    ASSERT_LE(offset + static_cast<int64_t>(into.size()), size_);
+    for (std::byte& byte : into) byte = byte_at(offset++);
+  }
+
+ private:
+  std::byte byte_at(int64_t at) const {
+    for (const auto& [begin, text] : texts_) {
+      if (at >= begin && at < begin + static_cast<int64_t>(text.size())) {
+        return static_cast<std::byte>(text[static_cast<size_t>(at - begin)]);
+      }
+    }
+    return std::byte{0};
+  }
+
+  std::vector<std::pair<int64_t, std::string>> texts_;
+  int64_t size_ = 0;
+};
+
+TEST(ArchiveTest, AnItemAboveFourGibibytesIsFound) {
+  for (const int64_t size : {(int64_t{1} << 32) - 1, int64_t{1} << 32, int64_t{5} << 30}) {
+    const TensorItem item{.dtype = DType::u8, .sizes = {size}, .strides = {1}};
+    SparseSource source;
+    source.add_text(head_of(item));
+    source.add_zeros(size);
+    source.add_text(tail_of(item, 0x12345678));
+    EXPECT_EQ(source.size(), lengths_of(item).total());
+    const Saved saved = read_saved(source, "large");
+    const Record* record = saved.archive.find("data/0");
+    ASSERT_NE(record, nullptr);
+    EXPECT_EQ(record->offset, lengths_of(item).head);
+    EXPECT_EQ(record->size, size);
+    EXPECT_EQ(record->crc, 0x12345678U);
+    EXPECT_EQ(saved.value.as<TensorRef>()->sizes, Dims{size});
+  }
+}
+
+TEST(ArchiveTest, ASecondStorageBehindFourGibibytesIsFound) {
+  const int64_t sizes[] = {int64_t{5} << 30, 1000, int64_t{6} << 30};
+  Dict value;
+  std::vector<StorageSize> storages;
+  for (const int64_t size : sizes) {
+    const std::string key = std::to_string(storages.size());
+    value.items.emplace_back(
+        key, TensorRef{.dtype = DType::u8, .storage = key, .storage_bytes = size, .sizes = {size}, .strides = {1}});
+    storages.push_back({key, size});
+  }
+  const ArchiveLayout layout(value, storages);
+  SparseSource source;
+  const std::vector<uint32_t> crcs = {1, 2, 3};
+  for (size_t i = 0; i < storages.size(); ++i) {
+    source.add_text(layout.text(i, std::span(crcs).first(i)));
+    EXPECT_EQ(source.size(), layout.offset(i));
+    source.add_zeros(sizes[i]);
+  }
+  source.add_text(layout.text(storages.size(), crcs));
+  EXPECT_EQ(source.size(), layout.size());
+  const Saved saved = read_saved(source, "large.pt");
+  for (size_t i = 0; i < storages.size(); ++i) {
+    const Record* record = saved.archive.find("data/" + storages[i].key);
+    ASSERT_NE(record, nullptr);
+    EXPECT_EQ(record->offset, layout.offset(i));
+    EXPECT_EQ(record->offset % 64, 0);
+    EXPECT_EQ(record->size, sizes[i]);
+    EXPECT_EQ(record->crc, crcs[i]);
+  }
+  EXPECT_EQ(saved.value, Value(value));
 }
 
 TEST(ArchiveTest, AStorageThatIsMissingIsNamed) {

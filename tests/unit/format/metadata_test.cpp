@@ -64,6 +64,16 @@ TEST(MetadataTest, WhatIsWrittenReadsAsTheSame) {
   EXPECT_EQ(decode_metadata(bytes_of(encoded(golden())), ".metadata"), golden());
 }
 
+TEST(MetadataTest, TheNameOfTheManifestIsKeptAndLiesInTheFolder) {
+  Metadata metadata = golden();
+  metadata.manifest = "sherd.manifest-0123";
+  EXPECT_EQ(decode_metadata(bytes_of(encoded(metadata)), ".metadata"), metadata);
+  for (const char* name : {"../sherd.manifest", "/etc/passwd", "a/../b"}) {
+    metadata.manifest = name;
+    EXPECT_THROW(decode_metadata(bytes_of(encoded(metadata)), ".metadata"), std::invalid_argument) << name;
+  }
+}
+
 TEST(MetadataTest, ManyChunksInPiecesComeBackInOrder) {
   Metadata metadata;
   metadata.transforms = {{"stream.zstd/1"}, {"a/1", "b/2"}};

@@ -65,6 +65,27 @@ TEST(SavedTest, ScriptsListsAreListsAndOtherObjectsStay) {
             Value(Tuple{{Dict{{{"list", List{1, 2}}, {"empty", Dict{}}}}, other}}));
 }
 
+// Strides of 0 let any number of elements lie in four bytes.
+TEST(SavedTest, SizesThatCannotBeCountedAreRefused) {
+  const auto saved = [](const Dims& sizes) {
+    TensorRef tensor;
+    tensor.storage = "0";
+    tensor.storage_bytes = 4;
+    tensor.sizes = sizes;
+    tensor.strides = Dims(sizes.size(), 0);
+    const std::string data(4, '\1');
+    const StorageBytes storage{"0", bytes_of(data)};
+    std::string bytes;
+    write_archive(tensor, {&storage, 1}, [&](std::span<const std::byte> part) {
+      bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
+    });
+    return bytes;
+  };
+  EXPECT_EQ(refused(saved({int64_t{1} << 36})), "nothing");
+  EXPECT_NE(refused(saved({int64_t{1} << 36, int64_t{1} << 36})).find("a tensor has an impossible size"),
+            std::string::npos);
+}
+
 TEST(SavedTest, SharedContainersStayShared) {
   const Value shared = List{1};
   const Value value = without_script_classes(List{shared, Tuple{{shared}}});

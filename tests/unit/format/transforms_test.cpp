@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "unit/format/bytes.h"
 
 namespace sherd::format {
@@ -31,6 +33,17 @@ TEST(TransformsTest, WhatIsNotKnownIsNamed) {
               "load: an item was changed in a way that is not known\n")
         << name;
   }
+}
+
+TEST(TransformsTest, HowMuchAnItemMayBeFollowsFromWhatIsKnown) {
+  EXPECT_GE(most_of_tensor(0), int64_t{64} << 10);
+  EXPECT_LT(most_of_tensor(1000), int64_t{2} << 20);
+  EXPECT_GT(most_of_tensor(int64_t{10} << 30), int64_t{10} << 30);
+  EXPECT_LT(most_of_tensor(int64_t{10} << 30), int64_t{11} << 30);
+  EXPECT_GT(most_of_tensor(std::numeric_limits<int64_t>::max()), 0);
+  EXPECT_EQ(most_of_object(100), int64_t{1} << 30);
+  EXPECT_EQ(most_of_object(int64_t{1} << 30), int64_t{16} << 30);
+  EXPECT_GT(most_of_object(std::numeric_limits<int64_t>::max()), 0);
 }
 
 #ifdef SHERD_TEST_ZSTD

@@ -61,8 +61,8 @@ TEST_F(RetentionTest, DamagedOnesDoNotCountAndGoWhenTheyAreOlder) {
   put_step(20, {10});
   EXPECT_THAT(removed({.keep_last = 1}), IsEmpty());
   EXPECT_FALSE(bases_of(*storage_, "run/step-30"));
-  EXPECT_FALSE(has_manifest(*storage_, "run/step-30"));
-  EXPECT_TRUE(has_manifest(*storage_, "run/step-20"));
+  EXPECT_FALSE(find_manifest(*storage_, "run/step-30"));
+  EXPECT_TRUE(find_manifest(*storage_, "run/step-20"));
   EXPECT_THAT(*bases_of(*storage_, "run/step-20"), ElementsAre("run/step-10"));
   EXPECT_THAT(*bases_of(*storage_, "run/step-40"), IsEmpty());
 }
