@@ -18,6 +18,7 @@ from ranks import best, finish, options_of, run_sides, size_text, time_text  # n
 # What is to be reached: the least ratio to torch's DTensor, and how much slower uneven may be.
 LEAST = {"S(0) to S(1) 64 MiB 4 ranks": 5, "1000 of 4 KiB, S(0) to S(1) 3 MiB 4 ranks": 20}
 MOST_UNEVEN = 1.1
+MOST_THREADS = 1.25  # of the time between processes, as for transports
 KEY = ("case", "bytes", "ranks")
 
 
@@ -28,6 +29,8 @@ def misses(rows):
             yield f"{row['case']}: {row['ratio']} times torch's, to reach {LEAST[row['case']]}"
         if row["bytes_moved"] != row["bytes_needed"]:
             yield f"{row['case']}: {row['bytes_moved']} bytes moved, {row['bytes_needed']} needed"
+        if row["threads_s"] > MOST_THREADS * row["sherd_s"]:
+            yield f"{row['case']}: threads take {row['threads_s'] / row['sherd_s']:.2f} times as long, to reach 1"
         if ", uneven" in row["case"]:
             even = by_case[row["case"].replace(", uneven", "")]
             if row["sherd_s"] > MOST_UNEVEN * even["sherd_s"]:

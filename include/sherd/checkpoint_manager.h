@@ -55,7 +55,7 @@ class CheckpointManager {
   std::vector<int64_t> steps() const;
   std::string path_of(int64_t step) const;
 
-  /// Fills the state from the newest checkpoint that is not damaged, and returns its step; nothing where there are none
+  /// Fills the state from the highest step that is not damaged, and returns its number; nothing where there are none
   /// at all. Those that are skipped are named in warnings(), with what is wrong. Throws c10::Error where all are
   /// damaged, and then the state may be filled in part; where a storage fails, which does not make a checkpoint a
   /// damaged one; and for a state that does not fit. What it returns from has filled all that is new in the state:
