@@ -19,6 +19,7 @@
 #include "checkpoint/shared_blocks.h"
 #include "checkpoint/tell_all.h"
 #include "comm/errors.h"
+#include "format/transforms.h"
 #include "sharded/bytes.h"
 #include "sherd/checkpoint.h"
 #include "sherd/damage.h"
@@ -559,8 +560,8 @@ class Loader {
       // Lengths that do not fit any file are refused when the file is looked at.
       if (place.transforms >= 0 || __builtin_add_overflow(in_files, place.length, &in_files)) return;
     }
-    unfolded_ += std::clamp<int64_t>(bytes - in_files, 0, detail::kMostUnfolded + 1);
-    if (unfolded_ <= detail::kMostUnfolded) return;
+    unfolded_ += std::clamp<int64_t>(bytes - in_files, 0, format::kMostUnfolded + 1);
+    if (unfolded_ <= format::kMostUnfolded) return;
     throw c10::Error(ErrorText(kOperation, "a tensor is much larger than what is stored of it")
                          .fact("checkpoint", path_)
                          .fact("tensor", fmt::format("{} {}", name, text_of(entry)))

@@ -13,6 +13,7 @@
 #include "checkpoint/tensor_bytes.h"
 #include "comm/errors.h"
 #include "format/saved.h"
+#include "format/transforms.h"
 #include "tensor/meta.h"
 
 namespace sherd::detail {
@@ -134,7 +135,7 @@ std::optional<StateValue> convert(const Value& value, const TensorOf& tensor_of)
 // Bytes that a tensor takes beyond those that the archive has of it.
 int64_t bytes_beyond(const format::TensorRef& ref) {
   const int64_t bytes = numel(ref.sizes) * size_of(ref.dtype);
-  return std::clamp<int64_t>(bytes - (ref.meta ? 0 : ref.storage_bytes), 0, kMostUnfolded + 1);
+  return std::clamp<int64_t>(bytes - (ref.meta ? 0 : ref.storage_bytes), 0, format::kMostUnfolded + 1);
 }
 
 // Before the first of them has memory. An object that stays opaque has no tensors.
@@ -145,11 +146,11 @@ void check_unfolded(const Value& value, const std::string& name) {
   int64_t unfolded = 0;
   std::string found;
   const auto count = [&](const format::TensorRef& ref) {
-    const int64_t before = std::exchange(unfolded, std::min(unfolded + bytes_beyond(ref), kMostUnfolded + 1));
-    if (before <= kMostUnfolded && unfolded > kMostUnfolded) found = format::to_string(Value(ref));
+    const int64_t before = std::exchange(unfolded, std::min(unfolded + bytes_beyond(ref), format::kMostUnfolded + 1));
+    if (before <= format::kMostUnfolded && unfolded > format::kMostUnfolded) found = format::to_string(Value(ref));
     return at::Tensor();
   };
-  if (!convert(value, count) || unfolded <= kMostUnfolded) return;
+  if (!convert(value, count) || unfolded <= format::kMostUnfolded) return;
   throw std::invalid_argument(
       ErrorText("load", "a tensor is much larger than what is stored of it").fact("in", name).fact("tensor", found));
 }

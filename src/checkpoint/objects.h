@@ -16,11 +16,7 @@ format::Value to_pickle(const char* operation, const StateValue& value, std::vec
 
 /// The value in what torch.save wrote; errors name it so, and count bytes from `origin`. Where something in it has no
 /// counterpart: the bytes themselves, as a StateOpaque. Throws std::invalid_argument where they are damaged, and where
-/// its tensors take over 1 GiB (kMostUnfolded) more than the archive has of them.
+/// its tensors take over 1 GiB (format::kMostUnfolded) more than the archive has of them.
 StateValue object_from(std::string archive, const std::string& name, int64_t origin = 0);
-
-/// Tensors whose elements lie on top of each other (strides of 0), or nowhere, take more memory than the file has
-/// bytes: so much at most where the file alone says how large they are.
-inline constexpr int64_t kMostUnfolded = int64_t{1} << 30;
 
 }  // namespace sherd::detail

@@ -8,8 +8,6 @@
 namespace sherd::detail {
 namespace {
 
-constexpr size_t kTextBytes = 512;  // a kind or a description; longer ones are cut
-
 int64_t numel_of(const std::vector<at::Tensor>& tensors, int i) {
   return static_cast<size_t>(i) < tensors.size() ? tensors[static_cast<size_t>(i)].numel() : -1;
 }

@@ -43,6 +43,9 @@ struct CallSums {
 CallSums sums_of(const Call& call, int rank, int size);
 bool fit_together(const std::vector<CallSums>& calls);
 
+/// Of a kind or a description that goes to other ranks; longer ones are cut.
+inline constexpr size_t kTextBytes = 512;
+
 /// A fixed number of bytes for a given group size, so that ranks can exchange shapes whatever they call.
 std::string encode(const CallShape& shape);
 CallShape decode(const std::string& bytes, int size);

@@ -20,8 +20,6 @@ namespace {
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
 
-constexpr size_t kTextBytes = 512;  // of a call's description; longer ones are cut
-
 }  // namespace
 
 HierarchicalBackend::HierarchicalBackend(int rank, HierarchicalParts parts)

@@ -25,6 +25,10 @@ int64_t most_of_tensor(int64_t bytes);
 /// some of it. A short file must not fill the memory.
 int64_t most_of_object(int64_t item_length);
 
+/// Tensors whose elements lie on top of each other (strides of 0), or nowhere, take more memory than the file has
+/// bytes: so much at most where the file alone says how large they are.
+inline constexpr int64_t kMostUnfolded = int64_t{1} << 30;
+
 inline constexpr const char* kZstdTransform = "stream.zstd/1";
 
 /// Applies transforms to bytes that come in parts, and hands out what they become. Throws std::invalid_argument for a

@@ -26,7 +26,6 @@ namespace sherd::stored {
 namespace {
 
 constexpr const char* kMetadata = ".metadata";
-constexpr int64_t kMostUnfolded = int64_t{1} << 30;
 
 // 3 in "__3.metadata": what each rank writes where ranks do not talk while saving.
 std::optional<int64_t> rank_of_metadata(std::string_view name) {
@@ -333,7 +332,7 @@ StoredElements DcpCheckpoint::locate(const format::TensorEntry& entry, size_t ch
     elements = parse_item(place, reader, [&] { return locate_in_archive(item, 0, item.size(), reader); });
     elements.decoded = decoded_;
     // Elements that lie on top of each other: nobody compresses those, and what a tensor takes is known only here.
-    if (numel(elements.sizes) * size_of(elements.dtype) > item.size() + kMostUnfolded) {
+    if (numel(elements.sizes) * size_of(elements.dtype) > item.size() + format::kMostUnfolded) {
       parse_item(place, reader, [&] {
         throw std::invalid_argument(ErrorText(options_.operation, "an item is much smaller than its tensor"));
       });

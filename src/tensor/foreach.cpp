@@ -96,12 +96,12 @@ bool is_copied_view(const Tensor& tensor) {
 
 // Whether what the call writes to one tensor may be another one's: views that were copied share no memory, so that
 // those who come later would not see it.
-bool writes_beside_copies(const OpInfo& info, const Stack& stack, size_t base) {
+bool writes_beside_copies(const OpInfo& info, const Lists& lists) {
   if (!info.return_of.empty()) return false;
-  for (size_t i = 0; i < info.arguments.size(); ++i) {
-    if (!info.arguments[i].written || !stack[base + i].isTensorList()) continue;
-    const std::vector<Tensor> list = stack[base + i].toTensorVector();
-    if (list.size() > 1 && std::any_of(list.begin(), list.end(), is_copied_view)) return true;
+  for (size_t i = 0; i < lists.size(); ++i) {
+    const std::vector<Tensor>& list = lists[i];
+    if (!info.arguments[i].written || list.size() < 2) continue;
+    if (std::any_of(list.begin(), list.end(), is_copied_view)) return true;
   }
   return false;
 }
@@ -186,7 +186,6 @@ void execute_into_lists(const c10::OperatorHandle& op, const OpInfo& info, Stack
 
 void execute_foreach(const c10::OperatorHandle& op, const OpInfo& info, Stack& stack) {
   const size_t base = stack.size() - info.arguments.size();
-  if (writes_beside_copies(info, stack, base)) return execute_one_by_one(op, stack, base);
   Lists originals(info.arguments.size());
   size_t count = 0;
   for (size_t i = 0; i < info.arguments.size(); ++i) {
@@ -195,6 +194,7 @@ void execute_foreach(const c10::OperatorHandle& op, const OpInfo& info, Stack& s
     originals[i] = value.toTensorVector();
     if (count == 0) count = originals[i].size();
   }
+  if (writes_beside_copies(info, originals)) return execute_one_by_one(op, stack, base);
   std::vector<Target> targets;
   for (size_t k = 0; k < count; ++k) targets.push_back(target_of(originals, k));
   for (size_t i = 0; i < info.arguments.size(); ++i) {
