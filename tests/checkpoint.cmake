@@ -23,7 +23,8 @@ if(SHERD_TORCH_ROOMS)
   endif()
 endif()
 sherd_test(checkpoint_errors_test LABEL error LINK sherd
-  SOURCES error/checkpoint_errors_test.cpp error/checkpoint_formats_errors_test.cpp error/checkpoint_ranks_test.cpp)
+  SOURCES error/checkpoint_errors_test.cpp error/checkpoint_formats_errors_test.cpp error/checkpoint_ranks_test.cpp
+  error/checkpoint_bits_test.cpp)
 sherd_test(checkpoint_crash_test LABEL crash LINK sherd SOURCES crash/simulated_disk.cpp crash/checkpoint_crash_test.cpp)
 if(SHERD_TORCH_ROOMS)
   add_executable(checkpoint_program multiprocess/checkpoint_program.cpp)

@@ -44,7 +44,8 @@ class CheckpointManager {
   explicit CheckpointManager(std::string folder, CheckpointManagerOptions options = {});
 
   /// A step that is there is replaced. Others that stand on it are first written anew, in full, by the first rank;
-  /// those that are damaged cannot be, and are named in warnings().
+  /// those that are damaged cannot be, and are named in warnings(). The first save removes drafts that saves and
+  /// removals of steps left behind: only one program may save to the folder at a time. Others may read there meanwhile.
   SaveResult save(int64_t step, const StateDict& state);
   /// Older ones are removed when the next save begins, or by wait(): only then is this one known to be there.
   SaveFuture save_async(int64_t step, const StateDict& state);
@@ -59,10 +60,10 @@ class CheckpointManager {
   /// at all. Those that are skipped are named in warnings(), with what is wrong. Throws c10::Error where all are
   /// damaged, and then the state may be filled in part; where a storage fails, which does not make a checkpoint a
   /// damaged one; and for a state that does not fit. What it returns from has filled all that is new in the state:
-  /// nothing of a skipped one stays. Removes drafts that saves and removals of steps left behind.
+  /// nothing of a skipped one stays. Changes nothing in the folder.
   std::optional<int64_t> load_latest(StateDict& state, const LoadOptions& options = {});
   /// What was skipped; what stands on a step that was saved again and is damaged; and what was not removed after a
-  /// save, because a storage failed and nobody knows what is used.
+  /// save, because a storage failed. The first rank warns of each with TORCH_WARN, too.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
   // The same for a module and its optimizer: {"model": ..., "optimizer": ..., "step": ...}.
@@ -88,6 +89,8 @@ class CheckpointManager {
 
  private:
   void free_step(int64_t step);
+  void clear_drafts();
+  void warn(std::string text);
   void saved(int64_t step);
   void remove_old();
   std::string base_for(int64_t step) const;
@@ -100,6 +103,7 @@ class CheckpointManager {
   std::optional<int64_t> last_step_;
   std::vector<int64_t> saved_;  // the last one last
   std::set<int64_t> damaged_;   // as load_latest and save found them
+  bool has_saved_ = false;
   std::vector<std::string> warnings_;
 };
 

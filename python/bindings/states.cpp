@@ -1,5 +1,6 @@
 #include "states.h"
 
+#include <fmt/format.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -14,10 +15,34 @@
 namespace sherd::python {
 namespace {
 
-// What a state has no kind for is what `pickle` makes of it: a tuple or a list as a whole, where something in it is so.
+// What a state has no kind for is what `pickle` makes of it: a tuple or a list as a whole, where something in it is so;
+// a dict where its keys are, and no tensors are to be found by them.
 class ToState {
  public:
   explicit ToState(py::function pickle) : pickle_(std::move(pickle)) {}
+
+  StateDict state(const py::dict& dict) const {
+    check_depth(dict, 0);
+    return this->dict(dict);
+  }
+
+ private:
+  // A container may be inside of itself, and everything below goes into what it finds.
+  static void check_depth(const py::handle& value, int depth) {
+    constexpr int kDeepest = 1000;  // as in the pickles that are read
+    const bool is_dict = py::isinstance<py::dict>(value);
+    if (!is_dict && !is_list(value) && !is_tuple(value)) return;
+    if (depth > kDeepest) {
+      throw std::invalid_argument(ErrorText("save", "a state is nested deeper than checkpoints are")
+                                      .fact("most", fmt::format("{} levels", kDeepest))
+                                      .help("a state in which no dict or list stands inside itself"));
+    }
+    if (is_dict) {
+      for (const auto& [key, item] : py::reinterpret_borrow<py::dict>(value)) check_depth(item, depth + 1);
+    } else {
+      for (const py::handle item : py::iter(value)) check_depth(item, depth + 1);
+    }
+  }
 
   StateDict dict(const py::dict& dict) const {
     StateDict state;
@@ -25,15 +50,26 @@ class ToState {
     return state;
   }
 
- private:
   static bool is_key(const py::handle& key) { return PyUnicode_Check(key.ptr()) != 0 || integer(key); }
 
   static StateKey key_of(const py::handle& key) {
-    if (py::isinstance<py::str>(key)) return py::cast<std::string>(key);
+    if (py::isinstance<py::str>(key)) return text(key);
     if (const auto number = integer(key)) return *number;
     throw std::invalid_argument(ErrorText("save", "a key of a state is neither text nor an integer")
                                     .fact("key", py::cast<std::string>(py::repr(key)))
                                     .help("str(key)"));
+  }
+
+  // Python's may hold halves of characters.
+  static std::string text(const py::handle& value) {
+    Py_ssize_t size = 0;
+    const char* bytes = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
+    if (bytes != nullptr) return {bytes, static_cast<size_t>(size)};
+    PyErr_Clear();
+    throw std::invalid_argument(
+        ErrorText("save", "a text of the state cannot be written as UTF-8")
+            .fact("text", py::cast<std::string>(py::reinterpret_steal<py::object>(PyObject_ASCII(value.ptr()))))
+            .help("text.encode(\"utf-8\", \"surrogateescape\"): bytes are kept as they are"));
   }
 
   // Of 64 bits; Python's are of any length.
@@ -62,10 +98,24 @@ class ToState {
                        [](const auto& item) { return is_key(item.first) && is_known(item.second); });
   }
 
+  static bool holds_tensors(const py::handle& value) {
+    if (THPVariable_Check(value.ptr())) return true;
+    if (is_list(value) || is_tuple(value)) return std::any_of(py::iter(value), py::iterator::sentinel(), holds_tensors);
+    if (!py::isinstance<py::dict>(value)) return false;
+    const auto items = py::reinterpret_borrow<py::dict>(value);
+    return std::any_of(items.begin(), items.end(), [](const auto& item) { return holds_tensors(item.second); });
+  }
+  static bool is_object_by_its_keys(const py::dict& dict) {
+    const auto is_named = [](const auto& item) { return is_key(item.first); };
+    return !std::all_of(dict.begin(), dict.end(), is_named) && !holds_tensors(dict);
+  }
+
   // As flatten_state_dict takes a list apart: then each of its items is kept by itself.
   static bool is_taken_apart(const py::handle& list) {
     return std::any_of(py::iter(list), py::iterator::sentinel(), [](const py::handle& item) {
-      return THPVariable_Check(item.ptr()) || py::isinstance<py::dict>(item) || (is_list(item) && is_taken_apart(item));
+      if (THPVariable_Check(item.ptr())) return true;
+      if (is_list(item)) return is_taken_apart(item);
+      return py::isinstance<py::dict>(item) && !is_object_by_its_keys(py::reinterpret_borrow<py::dict>(item));
     });
   }
 
@@ -102,12 +152,15 @@ class ToState {
       if (const auto number = integer(value)) return *number;
     }
     if (PyFloat_CheckExact(value.ptr()) != 0) return py::cast<double>(value);
-    if (PyUnicode_CheckExact(value.ptr()) != 0) return py::cast<std::string>(value);
+    if (PyUnicode_CheckExact(value.ptr()) != 0) return text(value);
     if (PyBytes_CheckExact(value.ptr()) != 0) return StateBytes{py::cast<std::string>(value)};
     if (is_one_object(value)) return pickled(value);
     if (is_list(value)) return items(py::reinterpret_borrow<py::list>(value));
     if (is_tuple(value)) return StateTuple{items(py::reinterpret_borrow<py::tuple>(value))};
-    if (py::isinstance<py::dict>(value)) return dict(py::reinterpret_borrow<py::dict>(value));
+    if (py::isinstance<py::dict>(value)) {
+      const auto items = py::reinterpret_borrow<py::dict>(value);
+      if (!is_object_by_its_keys(items)) return dict(items);
+    }
     return pickled(value);
   }
 
@@ -115,10 +168,10 @@ class ToState {
     try {
       return {py::cast<std::string>(py::bytes(pickle_(value)))};
     } catch (const py::error_already_set& error) {
-      const std::string_view text = error.what();
+      const std::string_view why = error.what();
       throw std::invalid_argument(ErrorText("save", "a value of the state cannot be pickled")
                                       .fact("type", py::cast<std::string>(py::str(py::type::handle_of(value))))
-                                      .fact("because", text.substr(0, text.find('\n')))
+                                      .fact("because", why.substr(0, why.find('\n')))
                                       .help("leave the key out, or save something else under it"));
     }
   }
@@ -183,8 +236,8 @@ class FromState {
 
 StateDict to_state(const py::dict& state, const py::function& pickle) {
   try {
-    return ToState(pickle).dict(state);
-  } catch (const std::invalid_argument& error) {
+    return ToState(pickle).state(state);
+  } catch (const std::exception& error) {  // whatever it is: the other ranks are on their way to the exchange
     return {{"refused", std::make_shared<Refused>(error.what())}};
   }
 }

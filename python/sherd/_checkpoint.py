@@ -7,7 +7,7 @@ import contextlib
 import io
 import os
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -67,7 +67,9 @@ def save(
     {'w': tensor([0., 1., 2., 3.]), 'step': 7}
     """
     arguments = _C.SaveArguments(group, overwrite, os.fspath(base), format, compress, progress, give_up_after)
-    return _C.save(init(), _states_of(state_dict), os.fspath(path), arguments, _pickled)
+    states = _states_of(state_dict)
+    with _because_of(states):
+        return _C.save(init(), states, os.fspath(path), arguments, _pickled)
 
 
 def save_async(
@@ -94,7 +96,9 @@ def save_async(
     True
     """
     arguments = _C.SaveArguments(group, overwrite, os.fspath(base), format, compress, progress, give_up_after)
-    future = _C.save_async(init(), _states_of(state_dict), os.fspath(path), arguments, _pickled)
+    states = _states_of(state_dict)
+    with _because_of(states):
+        future = _C.save_async(init(), states, os.fspath(path), arguments, _pickled)
     if progress is not None:
         _telling[:] = [other for other in _telling if not other.ready()] + [future]
     return future
@@ -114,7 +118,8 @@ def load(
     `progress(bytes, total)` is called now and then with what this rank has of what it wants.
     """
     states = _states_of(state_dict)
-    loaded, result = _C.load(init(), states, os.fspath(path), group, strict, verify, progress, _pickled, _unpickled)
+    with _because_of(states):
+        loaded, result = _C.load(init(), states, os.fspath(path), group, strict, verify, progress, _pickled, _unpickled)
     _filled(state_dict, states, loaded)
     return result
 
@@ -158,8 +163,38 @@ def _is_stateful(value: Any) -> bool:
     return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
 
 
+class _NoState:
+    """In place of a state that could not be had on this rank. It cannot be pickled, which all ranks are told: none of them waits
+    for one that raised before they met.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def _asked(state: Callable[[], Any]) -> Any:
+    try:
+        return state()
+    except Exception as error:
+        return _NoState(error)
+
+
+@contextlib.contextmanager
+def _because_of(states: dict[Any, Any]) -> Iterator[None]:
+    """What a state_dict() of this rank raised is the cause of what all ranks raise, with its traceback."""
+    failure = next((value.error for value in states.values() if isinstance(value, _NoState)), None)
+    try:
+        yield
+    except Exception as error:
+        if failure is None:
+            raise
+        raise error from failure
+    if failure is not None:  # nobody needed the state: there are no checkpoints to load
+        raise failure
+
+
 def _states_of(state_dict: dict[Any, Any]) -> dict[Any, Any]:
-    return {key: value.state_dict() if _is_stateful(value) else value for key, value in state_dict.items()}
+    return {key: _asked(value.state_dict) if _is_stateful(value) else value for key, value in state_dict.items()}
 
 
 def _put_back(value: Any, loaded: Any) -> Any:
@@ -179,6 +214,8 @@ def _put_back(value: Any, loaded: Any) -> Any:
 def _pickled(value: Any) -> bytes:
     if isinstance(value, OpaqueObject):
         return value.archive
+    if isinstance(value, _NoState):
+        raise value.error
     buffer = io.BytesIO()
     torch.save(value, buffer)
     return buffer.getvalue()

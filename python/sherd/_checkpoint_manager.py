@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from . import _C
-from ._checkpoint import _filled, _pickled, _states_of, _unpickled
+from ._checkpoint import _asked, _because_of, _filled, _pickled, _states_of, _unpickled
 from ._world import init
 
 
@@ -54,7 +54,9 @@ class CheckpointManager:
         self, step: int, state: dict[Any, Any] | torch.nn.Module, optimizer: torch.optim.Optimizer | None = None
     ) -> _C.SaveResult:
         """Saves the state, or a module and its optimizer, as `step-<step>`; then removes what is not kept."""
-        return self._manager.save(step, _state_of(step, state, optimizer), _pickled)
+        states = _state_of(step, state, optimizer)
+        with _because_of(states):
+            return self._manager.save(step, states, _pickled)
 
     def save_async(
         self, step: int, state: dict[Any, Any] | torch.nn.Module, optimizer: torch.optim.Optimizer | None = None
@@ -62,7 +64,9 @@ class CheckpointManager:
         """The same in the background: returns when a copy is made. Older ones are removed when the next save begins, or by
         `wait()`: only then is this one known to be there.
         """
-        return self._manager.save_async(step, _state_of(step, state, optimizer), _pickled)
+        states = _state_of(step, state, optimizer)
+        with _because_of(states):
+            return self._manager.save_async(step, states, _pickled)
 
     def wait(self) -> None:
         """Returns when no save is under way; raises what went wrong with the last one."""
@@ -88,7 +92,8 @@ class CheckpointManager:
         then) and where the storage fails, and ValueError for a state that does not fit.
         """
         states = _states_of(state_dict)
-        step, loaded = self._manager.load_latest(states, strict, verify, progress, _pickled, _unpickled)
+        with _because_of(states):
+            step, loaded = self._manager.load_latest(states, strict, verify, progress, _pickled, _unpickled)
         if step is not None:
             _filled(state_dict, states, loaded)
         return step
@@ -122,7 +127,11 @@ def _state_of(
             )
         from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
-        return {"model": state.state_dict(), "optimizer": get_optimizer_state_dict(state, optimizer), "step": step}
+        return {
+            "model": _asked(state.state_dict),
+            "optimizer": _asked(lambda: get_optimizer_state_dict(state, optimizer)),
+            "step": step,
+        }
     if optimizer is not None:
         raise ValueError(
             "CheckpointManager: an optimizer beside a state\n  help: save(step, module, optimizer), or all of it in the state"

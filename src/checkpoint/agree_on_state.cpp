@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "checkpoint/saved_state.h"
+#include "checkpoint/state_paths.h"
 #include "checkpoint/tell_all.h"
 #include "comm/errors.h"
 #include "sharded/bytes.h"
@@ -123,6 +124,9 @@ class Gatherer {
         leaves_.back().first = place;
       }
       Gathered& gathered = leaves_[found->second];
+      if (gathered.leaf.path != file_path(path)) {
+        differ(gathered, place, quoted(StatePath(gathered.leaf.path.begin(), gathered.leaf.path.end())), quoted(path));
+      }
       if (gathered.leaf.is_tensor != is_tensor) {
         differ(gathered, place, gathered.leaf.is_tensor ? "a tensor" : "an object",
                is_tensor ? "a tensor" : "an object");

@@ -10,9 +10,10 @@
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <tuple>
 
-#include "checkpoint/counted_dicts.h"
 #include "checkpoint/dtypes.h"
+#include "checkpoint/numbered_dicts.h"
 #include "checkpoint/objects.h"
 #include "checkpoint/placing.h"
 #include "checkpoint/read_tensor.h"
@@ -101,6 +102,28 @@ Extent extent_of(const stored::StoredElements& chunk, const Box& part) {
 
 int64_t block_of(int64_t byte) { return byte / format::kBlock; }
 
+// Whether each element is known to have a place of its own: every dim steps over all that the smaller steps reach.
+bool has_places_of_their_own(const at::Tensor& tensor) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    if (tensor.size(d) > 1) dims.emplace_back(tensor.stride(d), tensor.size(d));
+  }
+  std::ranges::sort(dims);
+  int64_t reach = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride < reach) return false;
+    reach += stride * (size - 1);
+  }
+  return true;
+}
+
+// What tells whether two tensors are the same elements in the same memory.
+using Memory = std::tuple<const void*, Dims, Dims, at::ScalarType>;
+Memory memory_of(const at::Tensor& tensor) {
+  const void* begin = tensor.has_storage() ? tensor.data_ptr() : tensor.unsafeGetTensorImpl();
+  return {begin, tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type()};
+}
+
 // Everything that does not fit is said at once: people mend a list quicker than one line after the other.
 class Faults {
  public:
@@ -140,6 +163,7 @@ class Loader {
     for (const format::MetadataEntry& entry : checkpoint_->metadata().entries) entries_[entry.name] = &entry;
   }
   const format::Metadata& metadata() const { return checkpoint_->metadata(); }
+  std::string contents() const { return checkpoint_->contents(); }
 
   /// What this rank tells the others of the blocks that it is going to read.
   std::string offer_blocks() { return shared_.offer(wanted_blocks()); }
@@ -185,6 +209,7 @@ class Loader {
     }
     faults.raise(path_, "tensors of the checkpoint's sizes; sherd::load_state_dict(path) shows what is there");
     if (options_.strict) raise_missing();
+    keep_last_of_tied();
     stored::as_damage([&] { find_readings(); });
   }
 
@@ -303,6 +328,14 @@ class Loader {
     StatePath result = leaf.path;
     result.emplace_back(entry.name.substr(leaf.name.size() + 1));
     return result;
+  }
+
+  // Tensors of a state may be one in memory, and several in the checkpoint. Threads would fill it in any order: the
+  // last one of the state counts, as if they were read one after the other.
+  void keep_last_of_tied() {
+    std::map<Memory, const format::MetadataEntry*> last;
+    for (const Reading& reading : readings_) last[memory_of(reading.into)] = reading.entry;
+    std::erase_if(readings_, [&](const Reading& reading) { return last.at(memory_of(reading.into)) != reading.entry; });
   }
 
   // Where they lie, in the order in which they are read.
@@ -488,8 +521,14 @@ class Loader {
     return (value.dict() != nullptr && value.dict()->empty()) || (value.list() != nullptr && value.list()->empty());
   }
 
-  // PyTorch before 2.4 saved a dict without tensors as one object: a value of the state may be inside of one.
+  static bool is_tensor(const StateValue& value) {
+    return (value.tensor() != nullptr && value.tensor()->defined()) || value.checkpointable() != nullptr;
+  }
+
+  // PyTorch before 2.4 saved a dict without tensors as one object: a value of the state may be inside of one. A tensor
+  // may not: it would stay as it is, and another value take its place.
   bool take_from_whole(FlatLeaf& leaf) {
+    if (is_tensor(leaf.value)) return false;
     for (size_t length = leaf.path.size() - 1; length > 0; --length) {
       const auto middle = leaf.path.begin() + static_cast<std::ptrdiff_t>(length);
       const auto found = entries_.find(to_string(StatePath(leaf.path.begin(), middle)));
@@ -516,8 +555,7 @@ class Loader {
 
   void plan_leaf(FlatLeaf& leaf, const format::MetadataEntry& entry) {
     const auto* stored = std::get_if<format::TensorEntry>(&entry.content);
-    const at::Tensor* tensor = leaf.value.tensor();
-    const bool wants_tensor = (tensor != nullptr && tensor->defined()) || leaf.value.checkpointable() != nullptr;
+    const bool wants_tensor = is_tensor(leaf.value);
     if (stored == nullptr && wants_tensor) {
       detail::throw_value_error(ErrorText(kOperation, "an object in the checkpoint, a tensor in the state"));
     }
@@ -587,6 +625,17 @@ class Loader {
       const Box box = chunk.box();
       if (numel(box) == 0) continue;
       const at::Tensor into = tensor.shard({entry.name, chunk.offsets, {}});
+      if (c10::isComplexType(detail::to_torch(stored.dtype)) && !into.is_complex()) {
+        const format::DType dtype = detail::to_format(kOperation, into.scalar_type());
+        detail::throw_value_error(ErrorText(
+            kOperation, fmt::format("{} in the checkpoint, {} in the state, which has no room for imaginary parts",
+                                    names_of(stored.dtype).text, names_of(dtype).text)));
+      }
+      if (!has_places_of_their_own(into)) {
+        detail::throw_value_error(ErrorText(
+            kOperation, fmt::format("elements of the state's tensor lie in one place of memory: sizes {}, strides {}",
+                                    to_string(into.sizes().vec()), to_string(into.strides().vec()))));
+      }
       int64_t covered = 0;
       std::vector<Box> parts;
       for (size_t i = 0; i < stored.chunk_count(); ++i) {
@@ -644,7 +693,7 @@ class Loader {
   std::vector<Object> objects_;
   std::vector<bool> filled_;                                       // one for each leaf
   int64_t unfolded_ = 0;                                           // bytes of tensors beyond those of their files
-  std::vector<StatePath> made_dicts_;                              // in place of a None, with 0, 1, 2 ... for keys
+  std::vector<StatePath> made_dicts_;                              // in place of a None, with ints for keys
   std::map<const format::MetadataEntry*, StateDict> wholes_;       // objects that have values of the state inside
   std::vector<std::pair<at::Tensor, at::Tensor>> allocated_ = {};  // meta tensors, and the same with memory
   LoadResult result_;
@@ -662,6 +711,25 @@ std::string told_by(const Group& group, const std::vector<std::string>& answers)
     text.fact(fmt::format("rank {}", group.ranks()[ranks[i]]), answers[ranks[i]]);
   }
   return text.help("what the ranks say; no rank went on");
+}
+
+// Somebody may save to the path while ranks open it, one before that and one after: each would have files that fit
+// together, and all of them the parts of two checkpoints. Ranks without digests have nothing to compare.
+void check_one_save(const Group& group, const std::string& path, const std::vector<std::string>& contents) {
+  const auto is_known = [](const std::string& digest) { return !digest.empty(); };
+  const auto first = std::ranges::find_if(contents, is_known);
+  const auto differs = [&](const std::string& digest) { return is_known(digest) && digest != *first; };
+  const auto other = std::find_if(first, contents.end(), differs);
+  if (other == contents.end()) return;
+  const auto rank = [&](auto place) {
+    return fmt::format("rank {}", group.ranks()[static_cast<size_t>(place - contents.begin())]);
+  };
+  throw c10::Error(ErrorText(kOperation, "the ranks found different checkpoints at one path")
+                       .fact("checkpoint", path)
+                       .fact(rank(first), *first)
+                       .fact(rank(other), *other)
+                       .help("load again when the save to this path is over; nothing was read"),
+                   nullptr);
 }
 
 bool is_wanted(const std::string& name, const std::vector<std::string>& names) {
@@ -714,11 +782,22 @@ std::optional<LoadResult> detail::load_unless_damaged(StateDict& state, const st
   if (!is_intact([&] {
         loader.open();
         loader.plan(flatten_state_dict(state));
-        return group.size() > 1 ? loader.offer_blocks() : std::string();
+        ByteWriter words;
+        words.put_text(loader.contents());
+        words.put_text(group.size() > 1 ? loader.offer_blocks() : std::string());
+        return words.take();
       })) {
     return std::nullopt;
   }
-  loader.share_blocks(told, static_cast<size_t>(group.rank()));
+  std::vector<std::string> contents;
+  std::vector<std::string> offers;
+  for (const std::string& words : told) {
+    ByteReader in(kOperation, words);
+    contents.push_back(in.get_text());
+    offers.push_back(in.get_text());
+  }
+  check_one_save(group, path, contents);
+  loader.share_blocks(offers, static_cast<size_t>(group.rank()));
   if (!is_intact([&] {
         const auto leave = [&](const void* /*nothing*/) { loader.leave_blocks(); };
         const std::unique_ptr<const Loader, decltype(leave)> leaving(&loader, leave);  // however it ends

@@ -1,5 +1,6 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <map>
@@ -11,6 +12,7 @@
 #include "checkpoint/load.h"
 #include "checkpoint/optimizer_format.h"
 #include "checkpoint/placing.h"
+#include "checkpoint/saver.h"
 #include "checkpoint/tell_all.h"
 #include "comm/errors.h"
 #include "sharded/bytes.h"
@@ -24,6 +26,7 @@
 #include "stored/base_blocks.h"
 #include "stored/open_known.h"
 #include "stored/retention.h"
+#include "stored/rewrite_within.h"
 #include "stored/target.h"
 
 namespace sherd {
@@ -57,7 +60,7 @@ void let_stand_alone(const std::shared_ptr<Storage>& storage, const std::string&
     options.operation = "save";
     wanted.at("writing in full " + path);
     try {
-      rewrite_checkpoint({path}, path, options);
+      stored::rewrite_within(stored::kBesideAModel, {path}, path, options);
     } catch (const DamagedCheckpoint& error) {
       damaged[user] = fmt::format("{} uses blocks of {}, which is saved again, and is damaged itself: {}", path,
                                   stored::step_name(step), error.what());
@@ -160,13 +163,40 @@ std::string CheckpointManager::base_for(int64_t step) const {
   return answers.front();
 }
 
+// What saves and removals left behind that did not come to their end. Only who saves knows that nobody else does: a
+// program that reads a run must not take the draft of one that goes on.
+void CheckpointManager::clear_drafts() {
+  std::function<std::string(const detail::StillWanted&)> work;
+  if (group_.rank() == 0) {
+    work = [&](const detail::StillWanted& wanted) -> std::string {
+      for (const DraftName& draft : storage_->drafts_in(folder_)) {
+        if (!stored::step_of(name_of(draft.folder))) continue;
+        wanted.check();
+        wanted.at("removing what was left of " + draft.folder);
+        stored::discard_stale_drafts(*storage_, draft.folder);
+      }
+      return {};
+    };
+  }
+  detail::work_and_tell_all("CheckpointManager", group_, work, options_.give_up_after);
+}
+
+// All ranks have it in their list, and one of them says it.
+void CheckpointManager::warn(std::string text) {
+  if (group_.rank() == 0) TORCH_WARN("CheckpointManager: ", text);
+  warnings_.push_back(std::move(text));
+}
+
 // Called by all ranks before a step is saved.
 void CheckpointManager::free_step(int64_t step) {
   constexpr const char* kOperation = "CheckpointManager";
+  detail::await_saves();  // other managers of this program may save to the folder, too
   // A storage that does not answer is missed here: only work that goes on may take its time.
   const auto is_there = detail::tell_all(kOperation, group_, [&]() -> std::string {
     return group_.rank() == 0 && storage_->exists(path_of(step)) ? "yes" : "";
   });
+  if (!has_saved_) clear_drafts();
+  has_saved_ = true;
   if (is_there.front().empty()) return;
   std::function<std::string(const detail::StillWanted&)> work;
   if (group_.rank() == 0) {
@@ -187,7 +217,7 @@ void CheckpointManager::free_step(int64_t step) {
   detail::ByteReader in(kOperation, answers.front());
   for (auto count = in.get<uint64_t>(); count > 0; --count) {
     damaged_.insert(in.get<int64_t>());
-    warnings_.push_back(in.get_text());
+    warn(in.get_text());
   }
 }
 
@@ -226,22 +256,30 @@ void CheckpointManager::saved(int64_t step) {
   remove_old();
 }
 
+// The step is saved already: what cannot be removed now is told, and removed after the next one.
 void CheckpointManager::remove_old() {
   if (options_.keep_last == 0) return;
-  const auto answers = detail::tell_all("CheckpointManager", group_, [&]() -> std::string {
-    if (group_.rank() != 0) return {};
-    std::vector<int64_t> steps;
-    try {
-      steps = stored::steps_to_remove(
-          *storage_, folder_,
-          {.keep_last = options_.keep_last, .keep_every = options_.keep_every, .saved = saved_, .damaged = damaged_});
-    } catch (const std::runtime_error& error) {
-      return fmt::format("nothing is removed from {}: {}", folder_, error.what());
-    }
-    for (const int64_t step : std::views::reverse(steps)) stored::remove_checkpoint(*storage_, path_of(step));
-    return {};
-  });
-  if (!answers.front().empty()) warnings_.push_back(answers.front());
+  std::function<std::string(const detail::StillWanted&)> work;
+  if (group_.rank() == 0) {
+    work = [&](const detail::StillWanted& wanted) -> std::string {
+      std::string what = fmt::format("nothing is removed from {}", folder_);
+      try {
+        const auto steps = stored::steps_to_remove(
+            *storage_, folder_,
+            {.keep_last = options_.keep_last, .keep_every = options_.keep_every, .saved = saved_, .damaged = damaged_});
+        for (const int64_t step : std::views::reverse(steps)) {
+          what = path_of(step) + " is not removed";
+          wanted.at("removing " + path_of(step));
+          stored::remove_checkpoint(*storage_, path_of(step));
+        }
+      } catch (const std::runtime_error& error) {
+        return fmt::format("{}: {}", what, error.what());
+      }
+      return {};
+    };
+  }
+  const auto answers = detail::work_and_tell_all("CheckpointManager", group_, work, options_.give_up_after);
+  if (!answers.front().empty()) warn(answers.front());
 }
 
 std::optional<int64_t> CheckpointManager::load_latest(StateDict& state, const LoadOptions& options) {
@@ -249,10 +287,6 @@ std::optional<int64_t> CheckpointManager::load_latest(StateDict& state, const Lo
   const auto answers = detail::tell_all("CheckpointManager", group_, [&] {
     std::string text;
     if (group_.rank() != 0) return text;
-    // What saves and removals left behind that did not come to their end.
-    for (const DraftName& draft : storage_->drafts_in(folder_)) {
-      if (stored::step_of(name_of(draft.folder))) stored::discard_stale_drafts(*storage_, draft.folder);
-    }
     for (const int64_t step : steps()) text += fmt::format("{} ", step);
     return text;
   });
@@ -285,7 +319,7 @@ std::optional<int64_t> CheckpointManager::load_latest(StateDict& state, const Lo
     }
     if (kept) kept->put_back();
     damaged_.insert(*step);
-    warnings_.push_back(fmt::format("{} is skipped: {}", path_of(*step), damage));
+    warn(fmt::format("{} is skipped: {}", path_of(*step), damage));
     if (step - there.rbegin() < kMostShown) none.fact(stored::step_name(*step), damage);
   }
   const auto rest = static_cast<std::ptrdiff_t>(there.size()) - kMostShown;

@@ -118,7 +118,9 @@ std::optional<StateValue> convert(const Value& value, const TensorOf& tensor_of)
   if (const auto* integer = value.as<int64_t>()) return StateValue(*integer);
   if (const auto* number = value.as<double>()) return StateValue(*number);
   if (const auto* text = value.as<std::string>()) return StateValue(*text);
-  if (const auto* bytes = value.as<format::Bytes>()) return StateValue(StateBytes{bytes->data});
+  if (const auto* bytes = value.as<format::Bytes>(); bytes != nullptr && !bytes->array) {
+    return StateValue(StateBytes{bytes->data});
+  }
   if (const auto* ref = value.as<format::TensorRef>()) return StateValue(tensor_of(*ref));
   if (const auto* dict = value.as<format::Dict>()) return convert(*dict, tensor_of);
   if (const auto* list = value.as<format::List>()) {

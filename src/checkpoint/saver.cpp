@@ -8,23 +8,27 @@
 #include <set>
 
 #include "checkpoint/asked_state.h"
-#include "checkpoint/counted_dicts.h"
 #include "checkpoint/dtypes.h"
+#include "checkpoint/numbered_dicts.h"
 #include "checkpoint/objects.h"
+#include "checkpoint/shared_views.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/write_distcp.h"
 #include "checkpoint/write_safetensors.h"
 #include "comm/errors.h"
 #include "comm/group_state.h"
+#include "comm/world_state.h"
 #include "format/safetensors_texts.h"
 #include "sherd/collectives.h"
 #include "sherd/convert.h"
+#include "sherd/world.h"
 #include "storage/paths.h"
 #include "stored/commit_dcp.h"
 #include "stored/copy_elements.h"
 #include "stored/dcp_checkpoint.h"
 #include "stored/file_stream.h"
 #include "stored/retention.h"
+#include "stored/rewrite_within.h"
 #include "stored/safetensors_checkpoint.h"
 #include "stored/target.h"
 
@@ -52,7 +56,7 @@ std::string object_bytes(const StateValue& value) {
 using Paths = std::vector<std::vector<format::PathPart>>;
 
 std::string told_dicts(const StateDict& state) {
-  const Paths dicts = counted_dicts(state);
+  const Paths dicts = numbered_dicts(state);
   return dicts.empty() ? std::string() : format::encode_dicts(dicts);
 }
 
@@ -75,6 +79,10 @@ std::string without_trailing_slashes(std::string path) {
 }
 
 }  // namespace
+
+void await_saves() {
+  if (const auto world = find_world()) world->state()->saves().drain();
+}
 
 Saver::Saver(const Group& group, std::string path, SaveOptions options)
     : group_(group),
@@ -132,6 +140,7 @@ std::string Saver::open_draft() {
 }
 
 void Saver::plan(const StateDict& state, const SavePlanOptions& options) {
+  await_saves();
   std::vector<SavedLeaf> leaves;
   std::optional<StateDict> asked;
   try {
@@ -144,6 +153,8 @@ void Saver::plan(const StateDict& state, const SavePlanOptions& options) {
         },
         [&] { return group_.rank() == 0 ? open_draft() : std::string(); }, leaves);
     id_ = agreement.words.front();
+    // The first rank writes the metadata: tensors in one memory are so on all ranks, whose states are alike.
+    if (format_ == CheckpointFormat::torch_save && group_.rank() == 0) shared_ = shared_views(leaves);
     state_ = std::move(agreement.state);
     const auto told = tell_all(kOperation, group_, [&] {
       if (format_ == CheckpointFormat::safetensors) check_safetensors(*state_);
@@ -255,6 +266,7 @@ void Saver::commit_distcp(const std::vector<SaveReport>& reports) {
   metadata.checkpoint_id = target_;
   metadata.save_id = id_;
   metadata.dicts = dicts_;
+  metadata.shared = shared_;
   stored::commit_dcp(*storage_, *draft_, std::move(metadata), std::move(manifest));
 }
 
@@ -277,7 +289,7 @@ int64_t Saver::make_one_file(const StillWanted& wanted) {
     options.to_storage = storage_;
     options.progress = [&](int64_t, int64_t) { wanted.check(); };
     options.operation = kOperation;
-    const int64_t bytes = rewrite_checkpoint({path_}, target_, options).bytes;
+    const int64_t bytes = stored::rewrite_within(stored::kBesideAModel, {path_}, target_, options).bytes;
     storage_->remove(path_);
     return bytes;
   } catch (...) {

@@ -23,6 +23,10 @@ struct SavePlanOptions {
   at::Tensor* memory = nullptr;      // what this rank is to write is copied there; made larger where it is too small
 };
 
+/// Returns when no save of this rank goes on in the background, however it ended; at once where that is what calls it.
+/// Before drafts are looked for: that of a save under way must not be taken for one that was left behind.
+void await_saves();
+
 class Saver {
  public:
   Saver(const Group& group, std::string path, SaveOptions options);
@@ -61,7 +65,8 @@ class Saver {
   std::shared_ptr<const AgreedState> state_;
   std::vector<ItemToSave> items_;
   std::vector<ObjectToSave> objects_;
-  std::vector<std::vector<format::PathPart>> dicts_;  // of all ranks' states, that paths would make lists of
+  std::vector<std::vector<format::SharedView>> shared_;  // for formats that have storages
+  std::vector<std::vector<format::PathPart>> dicts_;     // of all ranks' states, that have ints for keys
   std::atomic<int64_t> done_{0};
   std::atomic<int64_t> total_{0};
 };

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <torch/optim/optimizer.h>
 
-#include <algorithm>
 #include <map>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "checkpoint/full_state.h"
@@ -81,6 +81,7 @@ class Setter {
     const StateDict state = detail::by_names(kOperation, any_form, names_, optimizers_);
     states_ = *state.at(detail::kState).dict();
     groups_ = *state.at(detail::kGroups).list();
+    find_groups_of_names();
     size_t number = 0;
     for (Optimizer& optimizer : optimizers_) {
       const OptimizerFormat& format = detail::format_of(kOperation, optimizer);
@@ -166,13 +167,19 @@ class Setter {
   }
 
   const StateDict* group_of(const Tensor& parameter) const {
-    const auto& names = detail::names_of(kOperation, names_, parameter);
-    for (const StateValue& saved : groups_) {
-      for (const StateValue& item : *saved.dict()->at(detail::kParams).list()) {
-        if (std::find(names.begin(), names.end(), *item.text()) != names.end()) return saved.dict();
-      }
+    for (const std::string& name : detail::names_of(kOperation, names_, parameter)) {
+      const auto found = groups_of_names_.find(name);
+      if (found != groups_of_names_.end()) return found->second;
     }
     return nullptr;
+  }
+
+  void find_groups_of_names() {
+    for (const StateValue& saved : groups_) {
+      for (const StateValue& item : *saved.dict()->at(detail::kParams).list()) {
+        groups_of_names_.try_emplace(*item.text(), saved.dict());
+      }
+    }
   }
 
   // Groups without parameters have no names: one is itself, several are nobody.
@@ -348,6 +355,7 @@ class Setter {
   bool strict_;
   StateDict states_;
   StateList groups_;
+  std::unordered_map<std::string, const StateDict*> groups_of_names_;
   std::unordered_set<std::string> used_;
   std::vector<OptionChange> option_changes_;
   std::vector<StateChange> state_changes_;

@@ -63,13 +63,32 @@ struct MetadataEntry {
   bool operator==(const MetadataEntry&) const = default;
 };
 
+/// A dict of the state that is a collections.OrderedDict, and what lies beside its items: {"_metadata": ...} of a
+/// module's state_dict(), None where nothing does.
+struct OrderedPlace {
+  std::vector<PathPart> path;
+  Value beside = {};
+  bool operator==(const OrderedPlace&) const = default;
+};
+/// A tensor in a memory that it shares with others.
+struct SharedView {
+  std::string name;
+  int64_t offset = 0;  // of its first element, in elements, from the same place for all of them
+  Dims strides;        // in elements
+  bool operator==(const SharedView&) const = default;
+};
+
 struct Metadata {
   std::vector<MetadataEntry> entries;
   /// Where each entry stood in the state: name, path. Nothing where the state was not flattened.
   std::optional<std::vector<std::pair<std::string, std::vector<PathPart>>>> paths;
-  /// Dicts of the state whose keys are the ints 0, 1, 2 ..., outer ones first: by paths alone they would be lists.
-  /// torch does not write them down.
+  /// Dicts of the state that have ints for keys, outer ones first: where these are 0, 1, 2 ..., paths alone would make
+  /// lists of them. torch does not write them down, and writes their keys as texts.
   std::vector<std::vector<PathPart>> dicts;
+  /// Kinds of dicts and shared memory, which a state has and its names do not tell. For formats that have them
+  /// (torch.save); torch does not write them down.
+  std::vector<OrderedPlace> ordered;
+  std::vector<std::vector<SharedView>> shared;
   /// Anything else that a planner put in their place, kept to be written back.
   Value other_planner_data;
   std::vector<std::string> files;

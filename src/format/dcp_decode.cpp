@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "format/dcp.h"
+#include "format/number_keys.h"
 #include "format/pickle_graph.h"
 #include "format/relative_path.h"
 #include "format/value_of.h"
@@ -101,6 +102,9 @@ class Decoder {
     metadata_.version = version != nullptr ? std::string(text(*version, "version")) : std::string();
     if (const Node* manifest = find(state, "sherd_manifest")) read_manifest_name(*manifest);
     if (const Node* dicts = find(state, "sherd_dicts")) read_dicts(*dicts);
+    if (metadata_.paths) metadata_.paths = with_number_keys(std::move(*metadata_.paths), metadata_.dicts);
+    if (const Node* ordered = find(state, "sherd_ordered")) read_ordered(*ordered);
+    if (const Node* shared = find(state, "sherd_shared")) read_shared(*shared);
     return std::move(metadata_);
   }
 
@@ -314,6 +318,34 @@ class Decoder {
       auto path = item.is(Kind::tuple) ? state_path(item) : std::nullopt;
       if (!path) fail("sherd_dicts has something that is no path", "");
       metadata_.dicts.push_back(std::move(*path));
+    }
+  }
+
+  // A list of (path, what lies beside).
+  void read_ordered(const Node& node) {
+    if (!node.is(Kind::list)) fail("sherd_ordered is no list", "");
+    for (const Node& item : graph_.items(node)) {
+      const auto parts = item.is(Kind::tuple) ? graph_.items(item) : std::span<const Node>();
+      auto path = parts.size() == 2 && parts[0].is(Kind::tuple) ? state_path(parts[0]) : std::nullopt;
+      if (!path) fail("sherd_ordered has something that is no path", "");
+      metadata_.ordered.push_back({std::move(*path), value_of(graph_, parts[1], options_, input_size_)});
+    }
+  }
+
+  // A list of lists of (name, offset, strides).
+  void read_shared(const Node& node) {
+    if (!node.is(Kind::list)) fail("sherd_shared is no list", "");
+    for (const Node& group : graph_.items(node)) {
+      if (!group.is(Kind::list)) fail("sherd_shared has something that is no list", "");
+      auto& views = metadata_.shared.emplace_back();
+      for (const Node& item : graph_.items(group)) {
+        const auto parts = item.is(Kind::tuple) ? graph_.items(item) : std::span<const Node>();
+        if (parts.size() != 3 || !parts[2].is(Kind::tuple)) fail("sherd_shared has something that is no view", "");
+        SharedView& view = views.emplace_back();
+        view.name = text(parts[0], "a name");
+        view.offset = count(parts[1], "an offset");
+        for (const Node& stride : graph_.items(parts[2])) view.strides.push_back(count(stride, "a stride"));
+      }
     }
   }
 

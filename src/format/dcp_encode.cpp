@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "format/dcp.h"
+#include "format/number_keys.h"
 #include "format/pickle_opcodes.h"
 #include "format/pickle_text.h"
 #include "format/pickle_value.h"
@@ -185,9 +186,18 @@ class Encoder {
       key("sherd_manifest");
       out_.text(metadata_.manifest);
     }
-    if (!metadata_.dicts.empty()) {
+    const DictPaths dicts = metadata_.paths ? with_numbers_below(*metadata_.paths, metadata_.dicts) : metadata_.dicts;
+    if (!dicts.empty()) {
       key("sherd_dicts");
-      write_dicts();
+      write_dicts(dicts);
+    }
+    if (!metadata_.ordered.empty()) {
+      key("sherd_ordered");
+      write_value(ordered_value());
+    }
+    if (!metadata_.shared.empty()) {
+      key("sherd_shared");
+      write_value(shared_value());
     }
     out_.built();
     out_.op(Op::stop);
@@ -399,17 +409,15 @@ class Encoder {
 
   void write_planner_data() {
     if (!metadata_.paths) {
-      std::string bytes;
-      PickledPart part{.protocol = 4, .memo = out_.next_memo()};
-      append_pickled(bytes, metadata_.other_planner_data, part);
-      out_.raw(bytes);
-      out_.set_next_memo(part.memo);
-      return;
+      return write_value(metadata_.other_planner_data);
     }
+    const bool changes = !metadata_.dicts.empty();
+    const StatePlaces changed = changes ? with_text_keys(*metadata_.paths, metadata_.dicts) : StatePlaces();
+    const StatePlaces& places = changes ? changed : *metadata_.paths;
     out_.op(Op::empty_dict);
     Batches batches(out_, Op::setitems);
-    for (size_t i = 0; i < metadata_.paths->size(); ++i) {
-      const auto& [name, path] = (*metadata_.paths)[i];
+    for (size_t i = 0; i < places.size(); ++i) {
+      const auto& [name, path] = places[i];
       batches.item();
       // Usually in the entries' order.
       if (i < metadata_.entries.size() && metadata_.entries[i].name == name) {
@@ -439,10 +447,43 @@ class Encoder {
     }
   }
 
-  void write_dicts() {
+  void write_value(const Value& value) {
+    std::string bytes;
+    PickledPart part{.protocol = 4, .memo = out_.next_memo()};
+    append_pickled(bytes, value, part);
+    out_.raw(bytes);
+    out_.set_next_memo(part.memo);
+  }
+
+  Value ordered_value() const {
+    List list;
+    for (const OrderedPlace& place : metadata_.ordered) {
+      Tuple path;
+      for (const PathPart& part : place.path) {
+        path.items.push_back(std::visit([](const auto& word) { return Value(word); }, part));
+      }
+      list.emplace_back(Tuple{{std::move(path), place.beside}});
+    }
+    return list;
+  }
+  Value shared_value() const {
+    List list;
+    for (const auto& views : metadata_.shared) {
+      List group;
+      for (const SharedView& view : views) {
+        Tuple strides;
+        for (const int64_t stride : view.strides) strides.items.emplace_back(stride);
+        group.emplace_back(Tuple{{view.name, view.offset, std::move(strides)}});
+      }
+      list.emplace_back(std::move(group));
+    }
+    return list;
+  }
+
+  void write_dicts(const DictPaths& dicts) {
     out_.op(Op::empty_list);
     Batches batches(out_, Op::appends);
-    for (const auto& path : metadata_.dicts) {
+    for (const auto& path : dicts) {
       batches.item();
       write_path(path);
     }

@@ -23,8 +23,9 @@ class Flattener {
 
   void go(const Value& value, const std::string& name,
           const std::vector<PathPart>& path) {  // NOLINT(misc-no-recursion)
-    if (const auto* dict = value.as<Dict>(); dict != nullptr && !dict->items.empty()) {
-      if (is_counted(*dict)) flat.dicts.push_back(path);
+    if (const auto* dict = value.as<Dict>(); dict != nullptr && !dict->items.empty() && !is_leaf(*dict, value)) {
+      if (has_number(*dict)) flat.dicts.push_back(path);
+      if (dict->ordered) flat.ordered.push_back({path, dict->state != nullptr ? *dict->state : Value()});
       const bool is_script = options_.script && has_training(*dict);
       for (const auto& [key, item] : dict->items) {
         if (is_script && item.as<Dict>() == nullptr && item.as<TensorRef>() == nullptr) continue;
@@ -70,12 +71,23 @@ class Flattener {
     flat.leaves.push_back({std::move(name), std::move(path), value});
   }
 
-  // Whether the keys are 0, 1, 2 ... in any order: a dict has each of them once.
-  static bool is_counted(const Dict& dict) {
-    return std::all_of(dict.items.begin(), dict.items.end(), [&](const auto& item) {
-      const auto* key = item.first.template as<int64_t>();
-      return key != nullptr && *key >= 0 && *key < static_cast<int64_t>(dict.items.size());
-    });
+  // A dict whose keys would become texts, unless there are tensors to be found by them.
+  bool is_leaf(const Dict& dict, const Value& value) {
+    const auto [known, fresh] = leaves_.try_emplace(&dict, false);
+    if (!fresh) return known->second;
+    const auto is_name = [](const auto& item) {
+      return item.first.template as<std::string>() != nullptr || item.first.template as<int64_t>() != nullptr;
+    };
+    if (std::all_of(dict.items.begin(), dict.items.end(), is_name)) return false;
+    bool tensors = false;
+    for_each_tensor(value, [&](const TensorRef&) { tensors = true; });
+    return known->second = !tensors;
+  }
+
+  // Whether a key is an int.
+  static bool has_number(const Dict& dict) {
+    return std::any_of(dict.items.begin(), dict.items.end(),
+                       [](const auto& item) { return item.first.template as<int64_t>() != nullptr; });
   }
 
   static bool has_training(const Dict& dict) {
@@ -83,9 +95,9 @@ class Flattener {
     return training != nullptr && training->as<bool>() != nullptr;
   }
 
-  // Each container is looked at once, however often it is in the value.
   bool holds_tensors(const Value& value) {  // NOLINT(misc-no-recursion)
-    if (value.as<TensorRef>() != nullptr || value.as<Dict>() != nullptr || module_of(value) != nullptr) return true;
+    if (value.as<TensorRef>() != nullptr || module_of(value) != nullptr) return true;
+    if (const auto* dict = value.as<Dict>()) return !is_leaf(*dict, value);
     const auto* list = value.as<List>();
     if (list == nullptr) return false;
     const auto [known, fresh] = holds_.try_emplace(list, false);
@@ -95,23 +107,32 @@ class Flattener {
   }
 
   // The attributes of a torch.nn.Module.
-  static const Dict* module_of(const Value& value) {
+  const Dict* module_of(const Value& value) {
     const auto* object = value.as<Object>();
     const auto* state = object != nullptr && object->state != nullptr ? object->state->as<Dict>() : nullptr;
     if (state == nullptr) return nullptr;
-    for (const char* part : {"_parameters", "_buffers", "_modules"}) {
-      const Value* found = state->find(part);
-      if (found == nullptr || found->as<Dict>() == nullptr) return nullptr;
+    const auto [known, fresh] = modules_.try_emplace(state, false);
+    if (fresh) {
+      const auto is_dict = [&](const char* part) {
+        const Value* found = state->find(part);
+        return found != nullptr && found->as<Dict>() != nullptr;
+      };
+      known->second = is_dict("_parameters") && is_dict("_buffers") && is_dict("_modules");
     }
-    return state;
+    return known->second ? state : nullptr;
   }
 
   void go_into_module(const Dict& module, const std::string& name, const std::vector<PathPart>& path) {
-    const Value* passing = module.find("_non_persistent_buffers_set");
-    const auto* passing_names = passing != nullptr ? passing->as<Set>() : nullptr;
+    std::unordered_set<std::string_view> passing;
+    const Value* found = module.find("_non_persistent_buffers_set");
+    if (const auto* names = found != nullptr ? found->as<Set>() : nullptr) {
+      for (const Value& each : names->items) {
+        if (const auto* text = each.as<std::string>()) passing.insert(*text);
+      }
+    }
     const auto is_passing = [&](const Value& key) {
-      return passing_names != nullptr &&
-             std::find(passing_names->items.begin(), passing_names->items.end(), key) != passing_names->items.end();
+      const auto* text = key.as<std::string>();
+      return text != nullptr && passing.contains(*text);
     };
     for (const char* kind : {"_parameters", "_buffers", "_modules"}) {
       for (const auto& [key, item] : module.find(kind)->as<Dict>()->items) {
@@ -124,7 +145,10 @@ class Flattener {
   const FlattenOptions& options_;
   size_t bytes_ = 0;
   std::unordered_set<std::string> names_;
+  // What was found of containers: each is looked at once, however often it is in the value.
   std::unordered_map<const List*, bool> holds_;
+  std::unordered_map<const Dict*, bool> leaves_;
+  std::unordered_map<const Dict*, bool> modules_;  // attributes of objects
 };
 
 }  // namespace

@@ -18,9 +18,9 @@ struct FlatValue {
 
 struct Flattened {
   std::vector<FlatValue> leaves;
-  /// Dicts with leaves below them whose keys are the ints 0, 1, 2 ..., outer ones first: by its paths each would be a
-  /// list.
+  /// Dicts with leaves below them that have ints for keys, outer ones first: as in Metadata.
   std::vector<std::vector<PathPart>> dicts;
+  std::vector<OrderedPlace> ordered;  // those with leaves below them, outer ones first
 };
 
 struct FlattenOptions {
@@ -30,10 +30,11 @@ struct FlattenOptions {
 };
 
 /// Dicts are descended into; a list is where it holds a dict or a tensor, however deep, else it is a leaf itself;
-/// tuples are leaves, like everything else. Empty dicts and lists are leaves. A Python module that was pickled whole is
-/// the state dict it would give: parameters, persistent buffers and submodules. Keys other than texts and ints become
-/// texts. What is no dict, list or module at all has the name "value". Throws std::invalid_argument where two leaves
-/// have one name.
+/// tuples are leaves, like everything else. Empty dicts and lists are leaves, and so
+/// is a dict without tensors that has keys other than texts and ints, which names cannot keep. A Python module that was
+/// pickled whole is the state dict it would give: parameters, persistent buffers and submodules. Keys other than texts
+/// and ints become texts. What is no dict, list or module at all has the name "value". Throws std::invalid_argument
+/// where two leaves have one name.
 Flattened flatten(const Value& value, const FlattenOptions& options);
 
 }  // namespace sherd::format

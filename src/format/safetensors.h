@@ -58,7 +58,10 @@ struct SafetensorsIndexFile {
 };
 /// Refused: what is no such JSON, a name twice, a file outside of the folder.
 SafetensorsIndexFile decode_safetensors_index(std::span<const std::byte> bytes, std::string_view source);
+/// With a digest of its own bytes, which other programs skip (docs/format.md).
 std::string encode_safetensors_index(const SafetensorsIndexFile& index);
+/// Throws std::invalid_argument where the digest of an index that has one is not that of its bytes.
+void check_safetensors_index(std::span<const std::byte> bytes, std::string_view source);
 
 /// Where each tensor of a file begins in the whole one, by name: from DCP_SHARDING_INFO; empty where the file has none.
 std::vector<std::pair<std::string, Dims>> sharding_of(const SafetensorsFile& file, std::string_view source);

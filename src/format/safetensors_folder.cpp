@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <unordered_map>
 
+#include "format/manifest.h"
+#include "format/own_digests.h"
 #include "format/relative_path.h"
 #include "format/safetensors.h"
 #include "sherd/error.h"
@@ -83,13 +85,49 @@ SafetensorsIndexFile decode_safetensors_index(std::span<const std::byte> bytes, 
   return index;
 }
 
+namespace {
+
+// It begins with its digest and ends with spaces. Programs that write an index anew may keep the first, but not these.
+constexpr std::string_view kIndexDigest = "\"sherd.digest\": \"";
+constexpr size_t kIndexDigits = 32;
+constexpr size_t kIndexSpaces = 64;
+constexpr size_t kDamagedSpaces = 4;
+
+std::string digest_of_index(std::string text, size_t digits) {
+  std::fill_n(text.begin() + static_cast<std::ptrdiff_t>(digits), kIndexDigits, kDigestZero);
+  return to_string(digest_of(std::as_bytes(std::span(text))));
+}
+
+}  // namespace
+
+void check_safetensors_index(std::span<const std::byte> bytes, std::string_view source) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (text.size() < kIndexSpaces) return;
+  const auto spaces = std::ranges::count(text.substr(text.size() - kIndexSpaces), ' ');
+  if (static_cast<size_t>(spaces) < kIndexSpaces - kDamagedSpaces) return;
+  const size_t found = text.find(kIndexDigest);
+  const size_t digits = found + kIndexDigest.size();
+  const bool whole = found != std::string_view::npos && text.size() - digits >= kIndexDigits;
+  const std::string expected = whole ? digest_of_index(std::string(text), digits) : std::string("none");
+  if (whole && expected == text.substr(digits, kIndexDigits)) return;
+  throw std::invalid_argument(
+      ErrorText("check_safetensors_index", "the index is damaged: its bytes are not those that were saved")
+          .fact("in", source)
+          .fact("bytes", fmt::format("0 to {}", text.size()))
+          .fact("digest found", expected)
+          .help("another copy of it; without it the files beside it say themselves what they hold"));
+}
+
 std::string encode_safetensors_index(const SafetensorsIndexFile& index) {
   nlohmann::ordered_json json;
+  json["metadata"]["sherd.digest"] = std::string(kIndexDigits, kDigestZero);
   json["metadata"]["total_size"] = index.total_size;
   json["weight_map"] = nlohmann::ordered_json::object();
   std::map<std::string, std::string> sorted(index.files.begin(), index.files.end());
   for (const auto& [name, file] : sorted) json["weight_map"].push_back({name, file});
-  return json.dump(2);
+  std::string text = json.dump(2) + std::string(kIndexSpaces, ' ');
+  const size_t digits = text.find(kIndexDigest) + kIndexDigest.size();
+  return text.replace(digits, kIndexDigits, digest_of_index(text, digits));
 }
 
 std::vector<std::pair<std::string, Dims>> sharding_of(const SafetensorsFile& file, std::string_view source) {

@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "format/pickle.h"
 #include "sherd/error.h"
@@ -92,6 +93,69 @@ Saved read_saved(const ByteSource& source, Archive archive, std::string_view nam
   const Storages storages = storages_of(saved.archive);
   for_each_tensor(saved.value, [&](const TensorRef& tensor) { check_storage(storages, tensor, name); });
   return saved;
+}
+
+namespace {
+
+// Of a persistent id that names a storage: ("storage", class, key, device, elements); null for all others.
+const std::string* storage_key(const Value& value) {
+  const auto* object = value.as<Object>();
+  if (object == nullptr || object->type != Global{"", "persistent_id"} || object->arguments.size() != 1) return nullptr;
+  const auto* id = object->arguments[0].as<Tuple>();
+  if (id == nullptr || id->items.size() < 3) return nullptr;
+  const auto* kind = id->items[0].as<std::string>();
+  return kind != nullptr && *kind == "storage" ? id->items[2].as<std::string>() : nullptr;
+}
+
+}  // namespace
+
+void for_each_storage(const Value& value, const std::function<void(const std::string& key, int64_t bytes)>& visit) {
+  std::unordered_set<std::string> seen;
+  for_each_tensor(value, [&](const TensorRef& tensor) {
+    if (!tensor.meta && seen.insert(tensor.storage).second) visit(tensor.storage, tensor.storage_bytes);
+  });
+  changed(value, [&](const Value& part) -> std::optional<Value> {
+    const std::string* key = storage_key(part);
+    if (key != nullptr && seen.insert(*key).second) visit(*key, -1);
+    return std::nullopt;
+  });
+}
+
+bool needs_storages(const Value& value) {
+  bool any = false;
+  for_each_storage(value, [&](const std::string&, int64_t) { any = true; });
+  return any;
+}
+
+Value with_storages(const Value& value, const std::function<std::string(const std::string& key)>& new_key) {
+  return changed(value, [&](const Value& part) -> std::optional<Value> {
+    if (const auto* tensor = part.as<TensorRef>(); tensor != nullptr && !tensor->meta) {
+      TensorRef here = *tensor;
+      here.storage = new_key(tensor->storage);
+      return here;
+    }
+    const std::string* key = storage_key(part);
+    if (key == nullptr) return std::nullopt;
+    Object object = *part.as<Object>();
+    Tuple id = *object.arguments[0].as<Tuple>();
+    id.items[2] = new_key(*key);
+    object.arguments[0] = std::move(id);
+    return object;
+  });
+}
+
+std::string read_storage(const ByteSource& source, const Archive& archive, const std::string& key, int64_t bytes,
+                         std::string_view name) {
+  const Record* const record = archive.find("data/" + key);
+  if (record == nullptr) {
+    throw std::invalid_argument(ErrorText("read_saved", "the bytes of a storage are not in the archive")
+                                    .fact("in", name)
+                                    .fact("record", "data/" + key)
+                                    .fact("there", "none of that name"));
+  }
+  std::string data = read_record(source, *record, name);
+  if (bytes >= 0) data.resize(static_cast<size_t>(bytes));
+  return data;
 }
 
 }  // namespace sherd::format

@@ -1,6 +1,8 @@
 #pragma once
 // One file of torch.save (Python), or of torch::save (C++): an archive and the value in it.
 
+#include <functional>
+#include <string>
 #include <string_view>
 
 #include "format/archive.h"
@@ -24,5 +26,17 @@ Saved read_saved(const ByteSource& source, Archive archive, std::string_view nam
 /// itself defines ("__torch__.Module"). They become dicts of their attributes, TorchScript's lists become lists.
 /// read_saved does it.
 Value without_script_classes(const Value& value);
+
+/// Calls `visit` with the key of every storage that a value needs, each once: those of its tensors, and those that an
+/// object of an unknown class is made of (a quantized or conjugate tensor, a bare storage), which has them by their
+/// persistent ids. `bytes` is what a tensor says that its storage has, -1 where it is all of the record.
+void for_each_storage(const Value& value, const std::function<void(const std::string& key, int64_t bytes)>& visit);
+/// Whether it calls `visit` at all.
+bool needs_storages(const Value& value);
+/// The value with the storages under other keys.
+Value with_storages(const Value& value, const std::function<std::string(const std::string& key)>& new_key);
+/// The bytes of a storage, its CRC checked; `bytes` as above. Throws std::invalid_argument where it is not there.
+std::string read_storage(const ByteSource& source, const Archive& archive, const std::string& key, int64_t bytes,
+                         std::string_view name);
 
 }  // namespace sherd::format

@@ -1,6 +1,7 @@
 #pragma once
 // What of one or several checkpoints is to be written anew, and how each format lays it out in files.
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,13 @@
 
 namespace sherd::stored {
 
+/// Where a tensor lies in a memory that it shares with others of the same number.
+struct InMemory {
+  size_t memory = 0;
+  int64_t offset = 0;  // in elements
+  Dims strides;        // in elements
+};
+
 struct ChosenTensor {
   std::string name;  // in the result
   std::vector<format::PathPart> path;
@@ -18,6 +26,7 @@ struct ChosenTensor {
   size_t entry = 0;                              // a place in the source's metadata
   const format::TensorEntry* content = nullptr;  // there
   size_t order = 0;                              // among all that was chosen
+  std::optional<InMemory> shared = {};
 
   int64_t bytes() const { return numel(content->size) * size_of(content->dtype); }
   Elements elements(Box box) const { return {source, entry, std::move(box), size_of(content->dtype)}; }
@@ -33,7 +42,12 @@ struct Chosen {
   std::vector<ChosenTensor> tensors;
   std::vector<ChosenObject> objects;
   std::vector<std::vector<format::PathPart>> dicts = {};  // as in Metadata
+  std::vector<format::OrderedPlace> ordered = {};
 };
+
+/// What lies beside an OrderedDict, without those of its attributes that a format has no room for; None where none is
+/// left. A module's `_metadata` stays where something else that lies beside it cannot.
+format::Value kept_beside(const format::OrderedPlace& place, const std::function<bool(const format::Value&)>& fits);
 
 /// The files that ranks would have written, and what tells of them. Places are those in the plans.
 struct DcpPlan {

@@ -25,7 +25,7 @@
 namespace sherd::stored {
 namespace {
 
-constexpr const char* kMetadata = ".metadata";
+constexpr const char* kMetadata = DcpCheckpoint::kMetadata;
 
 // 3 in "__3.metadata": what each rank writes where ranks do not talk while saving.
 std::optional<int64_t> rank_of_metadata(std::string_view name) {

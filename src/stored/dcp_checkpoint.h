@@ -15,6 +15,8 @@ namespace sherd::stored {
 
 class DcpCheckpoint final : public StoredCheckpoint {
  public:
+  static constexpr const char* kMetadata = ".metadata";
+
   DcpCheckpoint(std::shared_ptr<Storage> storage, std::string path, OpenOptions options);
   /// Whether names of a folder are those of such a checkpoint.
   static bool is_in(const std::vector<std::string>& names);

@@ -43,6 +43,7 @@ class Merger {
     }
     if (is_first) {
       into.dicts = std::move(rank.metadata.dicts);
+      into.ordered = std::move(rank.metadata.ordered);
       into.other_planner_data = std::move(rank.metadata.other_planner_data);
       into.checkpoint_id = std::move(rank.metadata.checkpoint_id);
       into.save_id = std::move(rank.metadata.save_id);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <stdexcept>
 
 #include "sherd/error.h"
@@ -69,6 +70,18 @@ void StoredCheckpoint::throw_damaged_item(const format::Place& place, const std:
   if (place.length > 0) error.fact("bytes", fmt::format("{} to {}", place.offset, place.offset + place.length));
   throw std::invalid_argument(
       error.fact("reading", reader).fact("because", text).help("another checkpoint: this one is damaged"));
+}
+
+std::string StoredCheckpoint::contents() const {
+  const format::Manifest* manifest = digests();
+  if (manifest == nullptr) return {};
+  std::string told;
+  for (const format::MetadataEntry& entry : metadata_.entries) told += entry.name + '\0';
+  for (const format::ManifestFile& file : manifest->files) {
+    if (file.name == DcpCheckpoint::kMetadata) continue;  // which has the id of the save
+    told += to_string(format::digest_of(std::as_bytes(std::span(file.blocks))));
+  }
+  return to_string(format::digest_of(std::as_bytes(std::span(told))));
 }
 
 std::unique_ptr<StoredCheckpoint> open_checkpoint(const std::shared_ptr<Storage>& storage, const std::string& path,

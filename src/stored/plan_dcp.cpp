@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "format/archive.h"
 #include "plan/save.h"
@@ -57,6 +58,32 @@ std::vector<std::vector<Chunk>> chunks_of(const Chosen& chosen) {
   return chunks;
 }
 
+// What lies beside a dict has to be of kinds that may stand in metadata.
+bool is_plain(const format::Value& value) {
+  bool plain = true;
+  format::changed(value, [&](const format::Value& part) -> std::optional<format::Value> {
+    plain &= part.as<format::Object>() == nullptr && part.as<format::Global>() == nullptr &&
+             part.as<format::TensorRef>() == nullptr;
+    return std::nullopt;
+  });
+  return plain;
+}
+
+void take_kinds(const Chosen& chosen, format::Metadata& metadata) {
+  for (format::OrderedPlace place : chosen.ordered) {
+    place.beside = kept_beside(place, is_plain);
+    metadata.ordered.push_back(std::move(place));
+  }
+  std::map<size_t, std::vector<format::SharedView>> memories;
+  for (const ChosenTensor& tensor : chosen.tensors) {
+    if (!tensor.shared) continue;
+    memories[tensor.shared->memory].push_back({tensor.name, tensor.shared->offset, tensor.shared->strides});
+  }
+  for (auto& [number, views] : memories) {
+    if (views.size() > 1) metadata.shared.push_back(std::move(views));
+  }
+}
+
 }  // namespace
 
 DcpPlan plan_dcp(const Chosen& chosen, const std::optional<RankLayouts>& layouts, const Storage& storage,
@@ -66,6 +93,7 @@ DcpPlan plan_dcp(const Chosen& chosen, const std::optional<RankLayouts>& layouts
   plan.metadata.save_id = id;
   plan.metadata.paths.emplace();
   plan.metadata.dicts = chosen.dicts;
+  take_kinds(chosen, plan.metadata);
   const auto chunks = layouts ? chunks_of(chosen, *layouts, operation) : chunks_of(chosen);
   size_t ranks = layouts ? static_cast<size_t>(layouts->mesh.size()) : 1;
   for (const auto& each : chunks) {

@@ -19,6 +19,7 @@
 #include "stored/copy_elements.h"
 #include "stored/names.h"
 #include "stored/open_known.h"
+#include "stored/rewrite_within.h"
 #include "stored/target.h"
 #include "stored/write_files.h"
 
@@ -71,9 +72,10 @@ std::vector<PathPart> renamed_path(const std::string& name, const std::vector<Pa
 
 class Rewriter {
  public:
-  Rewriter(const std::vector<std::string>& from, const std::string& to, const RewriteOptions& options)
+  Rewriter(const std::vector<std::string>& from, const std::string& to, const RewriteOptions& options, int64_t memory)
       : to_(without_trailing_slashes(to)),
         options_(options),
+        memory_(memory),
         from_storage_(options.from_storage ? options.from_storage : disk_storage()),
         to_storage_(options.to_storage ? options.to_storage : disk_storage()) {
     open_options_.verify = options.verify;
@@ -86,8 +88,9 @@ class Rewriter {
   }
 
   RewriteResult run() {
-    for (const stored::Source& source : sources_) {
+    for (stored::Source& source : sources_) {
       checkpoints_.push_back(stored::open_known(source.storage, source.path, open_options_));
+      source.save = stored::save_of(*checkpoints_.back());
       const auto& names = checkpoints_.back()->of_each_rank();
       result_.of_each_rank.insert(result_.of_each_rank.end(), names.begin(), names.end());
     }
@@ -146,6 +149,7 @@ class Rewriter {
     for (size_t source = 0; source < sources_.size(); ++source) {
       const format::Metadata& metadata = checkpoints_[source]->metadata();
       chosen_.dicts.insert(chosen_.dicts.end(), metadata.dicts.begin(), metadata.dicts.end());
+      chosen_.ordered.insert(chosen_.ordered.end(), metadata.ordered.begin(), metadata.ordered.end());
       std::map<std::string_view, const std::vector<PathPart>*> paths;
       if (metadata.paths) {
         for (const auto& [name, path] : *metadata.paths) paths[name] = &path;
@@ -160,6 +164,7 @@ class Rewriter {
         add(source, i, name,
             renamed_path(name, path != paths.end() ? *path->second : std::vector<PathPart>{entry.name}));
       }
+      take_shared(source);
     }
     names.check_all_used();
     if (chosen_.tensors.empty() && chosen_.objects.empty() && result_.damaged.empty()) {
@@ -168,6 +173,21 @@ class Rewriter {
               .fact("source", sources_.front().path)
               .fact("entries there", fmt::to_string(checkpoints_.front()->metadata().entries.size()))
               .help("patterns that match some names; `sherd inspect` shows them"));
+    }
+  }
+
+  void take_shared(size_t source) {
+    const format::Metadata& metadata = checkpoints_[source]->metadata();
+    std::map<std::string_view, stored::InMemory> views;
+    for (const auto& group : metadata.shared) {
+      ++memories_;
+      for (const format::SharedView& view : group) views[view.name] = {memories_, view.offset, view.strides};
+    }
+    for (ChosenTensor& tensor : chosen_.tensors) {
+      if (tensor.source != source || views.empty()) continue;
+      const auto found = views.find(metadata.entries[tensor.entry].name);
+      const bool fits = found != views.end() && found->second.strides.size() == tensor.content->size.size();
+      if (fits) tensor.shared = found->second;
     }
   }
 
@@ -271,9 +291,12 @@ class Rewriter {
     const auto draft = to_storage_->draft(to_, id);
     try {
       const bool is_dcp = result_.format == CheckpointFormat::dcp;
-      auto files = stored::write_files(
-          sources_, *draft, plans,
-          {.open = open_options_, .digests = is_dcp, .progress = options_.progress, .bytes_to_open = bytes_to_open()});
+      auto files = stored::write_files(sources_, *draft, plans,
+                                       {.open = open_options_,
+                                        .digests = is_dcp,
+                                        .progress = options_.progress,
+                                        .bytes_to_open = bytes_to_open(),
+                                        .memory = memory_});
       for (const format::ManifestFile& file : files) result_.bytes += file.length;
       result_.files = static_cast<int64_t>(files.size());
       if (is_dcp) {
@@ -344,8 +367,7 @@ class Rewriter {
   // A thread's own.
   StoredCheckpoint& own_checkpoint(Checkpoints& own, const ChosenTensor& tensor) const {
     auto& checkpoint = own[tensor.source];
-    const stored::Source& source = sources_[tensor.source];
-    if (!checkpoint) checkpoint = stored::open_checkpoint(source.storage, source.path, open_options_);
+    if (!checkpoint) checkpoint = stored::open_again(sources_[tensor.source], open_options_);
     return *checkpoint;
   }
   // Reads all of it, which compares digests or the CRC.
@@ -355,10 +377,11 @@ class Rewriter {
     stored::read_box(
         chunk, {Dims(chunk.sizes.size(), 0), chunk.sizes}, [](const stored::ReadPart&) {}, reader);
   }
-  size_t threads() const { return stored::threads_for(bytes_to_open()); }
+  size_t threads() const { return stored::threads_for(bytes_to_open(), memory_); }
 
   std::string to_;
   const RewriteOptions& options_;
+  int64_t memory_;
   std::shared_ptr<Storage> from_storage_;
   std::shared_ptr<Storage> to_storage_;
   stored::OpenOptions open_options_;
@@ -366,15 +389,21 @@ class Rewriter {
   Checkpoints checkpoints_;
   stored::Chosen chosen_;
   size_t order_ = 0;
+  size_t memories_ = 0;  // that tensors share
   std::mutex mutex_;
   RewriteResult result_;
 };
 
 }  // namespace
 
+RewriteResult stored::rewrite_within(int64_t memory, const std::vector<std::string>& from, const std::string& to,
+                                     const RewriteOptions& options) {
+  return Rewriter(from, to, options, memory).run();
+}
+
 RewriteResult rewrite_checkpoint(const std::vector<std::string>& from, const std::string& to,
                                  const RewriteOptions& options) {
-  return Rewriter(from, to, options).run();
+  return stored::rewrite_within(stored::WriteOptions::kMemory, from, to, options);
 }
 
 }  // namespace sherd

@@ -184,6 +184,7 @@ std::vector<std::string> SafetensorsCheckpoint::files_of_index(const std::string
     throw std::invalid_argument(ErrorText(options_.operation, "the index is too large").fact("file", path));
   }
   const std::string bytes = read_file(*storage_, path);
+  if (options_.verify && !options_.tolerant) format::check_safetensors_index(std::as_bytes(std::span(bytes)), path);
   index_ = format::decode_safetensors_index(std::as_bytes(std::span(bytes)), path);
   std::set<std::string> files;
   for (const auto& [tensor, file] : index_->files) files.insert(file);

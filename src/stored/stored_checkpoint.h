@@ -64,6 +64,9 @@ class StoredCheckpoint {
   virtual bool has_digests() const { return false; }
   /// What the bytes of files are compared with; null where nothing is there for that.
   virtual const format::Manifest* digests() const { return nullptr; }
+  /// What tells its contents from those of another save to the same path: a digest of names and bytes, which copies
+  /// have in common, whatever their ids. Empty where nothing is there to be compared.
+  std::string contents() const;
   /// The path of a manifest that was written with the checkpoint and is not there; empty where none is missed. Only
   /// where it is opened without comparing, or tolerantly: else it is an error.
   const std::string& missing_manifest() const { return missing_manifest_; }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 #include <unordered_map>
 
@@ -37,6 +38,8 @@ TorchCheckpoint::TorchCheckpoint(const Storage& storage, const std::string& path
   for (auto& dict : flat.dicts) {
     if (!dict.empty()) metadata_.dicts.push_back(std::move(dict));  // the state itself is a dict anyway
   }
+  metadata_.ordered = std::move(flat.ordered);
+  take_shared(flat.leaves);
   for (format::FlatValue& leaf : flat.leaves) {
     metadata_.paths->emplace_back(leaf.name, std::move(leaf.path));
     if (const auto* tensor = leaf.value.as<format::TensorRef>()) {
@@ -69,6 +72,19 @@ void TorchCheckpoint::take_digests(const std::shared_ptr<const StoredFile>& stor
   file_ = std::make_unique<BlockFile>(path, stored, &manifest_->files.front(), options_);
 }
 
+// Tensors of one storage.
+void TorchCheckpoint::take_shared(const std::vector<format::FlatValue>& leaves) {
+  std::map<std::string_view, std::vector<format::SharedView>> views;
+  for (const format::FlatValue& leaf : leaves) {
+    const auto* tensor = leaf.value.as<format::TensorRef>();
+    if (tensor == nullptr || tensor->meta) continue;
+    views[tensor->storage].push_back({leaf.name, tensor->offset, tensor->strides});
+  }
+  for (auto& [storage, group] : views) {
+    if (group.size() > 1) metadata_.shared.push_back(std::move(group));
+  }
+}
+
 // `record` is null for a tensor without data.
 void TorchCheckpoint::add_tensor(std::string name, const format::TensorRef& tensor, const format::Record* record) {
   format::TensorEntry entry;
@@ -83,7 +99,8 @@ void TorchCheckpoint::add_tensor(std::string name, const format::TensorRef& tens
       elements += (tensor.sizes[d] - 1) * tensor.strides[d];
     }
     place = {.file = 0,
-             .offset = record->offset + tensor.offset * size_of(tensor.dtype),
+             // An empty one may have any offset.
+             .offset = record->offset + (elements > 0 ? tensor.offset * size_of(tensor.dtype) : 0),
              .length = elements * size_of(tensor.dtype)};
   }
   entry.add(Dims(tensor.sizes.size(), 0), tensor.sizes, place);
@@ -119,14 +136,11 @@ std::string TorchCheckpoint::object(const format::Place& place, const std::strin
   const FileSource source(*file_, 0, file_->size(), reader);
   std::unordered_map<std::string, std::string> records;
   std::vector<format::StorageBytes> storages;
-  format::for_each_tensor(value, [&](const format::TensorRef& tensor) {
-    if (tensor.meta || records.contains(tensor.storage)) return;
-    std::string& bytes = records[tensor.storage];
-    bytes = parse_item(place, reader, [&] {
-      return format::read_record(source, *saved_.archive.find("data/" + tensor.storage), file_->path());
-    });
-    bytes.resize(static_cast<size_t>(tensor.storage_bytes));
-    storages.push_back({tensor.storage, std::as_bytes(std::span(bytes))});
+  format::for_each_storage(value, [&](const std::string& key, int64_t size) {
+    std::string& bytes = records[key];
+    bytes = parse_item(place, reader,
+                       [&] { return format::read_storage(source, saved_.archive, key, size, file_->path()); });
+    storages.push_back({key, std::as_bytes(std::span(bytes))});
   });
   std::string archive;
   format::write_archive(value, storages, [&](std::span<const std::byte> part) {

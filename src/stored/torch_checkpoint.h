@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "format/flatten.h"
 #include "format/saved.h"
 #include "stored/stored_checkpoint.h"
 
@@ -34,6 +35,7 @@ class TorchCheckpoint final : public StoredCheckpoint {
   std::string path_of_file(int32_t /*number*/) const override { return file_->path(); }
   const OpenOptions& options() const override { return options_; }
   void take_digests(const std::shared_ptr<const StoredFile>& stored, const format::Archive& archive);
+  void take_shared(const std::vector<format::FlatValue>& leaves);
   const format::Record* record_at(int64_t offset) const;
   void add_tensor(std::string name, const format::TensorRef& tensor, const format::Record* record);
 

@@ -17,6 +17,7 @@
 
 #include "format/archive.h"
 #include "format/own_digests.h"
+#include "sherd/error.h"
 #include "storage/in_threads.h"
 #include "stored/as_damage.h"
 #include "stored/copy_elements.h"
@@ -30,7 +31,6 @@ using format::kBlock;
 // What fits into a core's cache, so that the copy into the file finds there what was just read.
 constexpr int64_t kStretch = kBlock;
 constexpr size_t kMostThreads = 8;
-constexpr int64_t kMemory = int64_t{200} << 20;
 
 struct Part {
   uint32_t crc = 0;
@@ -67,7 +67,8 @@ class Copier {
   }
 
   std::vector<format::ManifestFile> run() {
-    const auto threads = std::min(threads_for(options_.bytes_to_open), std::max<size_t>(stretches_.size(), 1));
+    const auto threads =
+        std::min(threads_for(options_.bytes_to_open, options_.memory), std::max<size_t>(stretches_.size(), 1));
     in_threads(threads, [this] {
       try {
         work();
@@ -223,7 +224,7 @@ class Copier {
     auto& reader = readers.readers[elements.source];
     if (!reader) {
       auto& checkpoint = readers.checkpoints[elements.source];
-      checkpoint = open_checkpoint(sources_[elements.source].storage, sources_[elements.source].path, options_.open);
+      checkpoint = open_again(sources_[elements.source], options_.open);
       reader = std::make_unique<ElementReader>(*checkpoint);
     }
     const format::MetadataEntry& entry = readers.checkpoints[elements.source]->metadata().entries[elements.entry];
@@ -297,10 +298,25 @@ class Copier {
 
 }  // namespace
 
-size_t threads_for(int64_t bytes_to_open) {
+std::string save_of(const StoredCheckpoint& checkpoint) {
+  std::string contents = checkpoint.contents();
+  return contents.empty() ? checkpoint.metadata().save_id : contents;
+}
+
+std::unique_ptr<StoredCheckpoint> open_again(const Source& source, const OpenOptions& options) {
+  auto checkpoint = open_checkpoint(source.storage, source.path, options);
+  if (save_of(*checkpoint) == source.save) return checkpoint;
+  throw std::runtime_error(ErrorText(options.operation, "the checkpoint was replaced while it was read")
+                               .fact("checkpoint", source.path)
+                               .fact("at first", source.save)
+                               .fact("now", save_of(*checkpoint))
+                               .help("again, when the save to this path is over"));
+}
+
+size_t threads_for(int64_t bytes_to_open, int64_t memory) {
   const size_t cores = std::max<size_t>(std::thread::hardware_concurrency(), 1);
   // Each has a stretch, and at most 16 MiB for reading what does not lie as it is wanted.
-  const auto fitting = static_cast<size_t>(kMemory / (24 * kBlock + bytes_to_open));
+  const auto fitting = static_cast<size_t>(memory / (24 * kBlock + bytes_to_open));
   return std::min(cores, std::clamp<size_t>(fitting, 1, kMostThreads));
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "crash/simulated_disk.h"
+#include "sherd/convert.h"
 #include "sherd/sherd.h"
 #include "storage/disk.h"
 #include "stored/retention.h"
@@ -179,6 +180,22 @@ WayToSave on_a_base() {
   return way;
 }
 
+// Written by ranks into one folder, and from there into another by a conversion.
+WayToSave converted(const std::string& name, const std::string& path, CheckpointFormat format) {
+  const std::string source = kFolder + "/source";
+  WayToSave way = into(name, path);
+  way.save = [=](const StoragePointer& storage, int ranks, double number) {
+    spawn(ranks, [&](World& world) {
+      save(state_of(number, ranks), source, {.storage = storage});
+      if (world.rank() == 0) {
+        rewrite_checkpoint({source}, path,
+                           {.format = format, .overwrite = true, .from_storage = storage, .to_storage = storage});
+      }
+    });
+  };
+  return way;
+}
+
 // A run that goes on: it looks for the newest, saves the next step, and removes old ones.
 CheckpointManager run_in(const StoragePointer& storage, StateDict& state) {
   CheckpointManager checkpoints(kFolder, {.keep_last = 2, .incremental = true, .storage = storage});
@@ -277,7 +294,10 @@ TEST_P(CheckpointCrashTest, OldOrNew) {
 
 const auto kWays = ::testing::Values(
     into("Folder", kPath), into("TorchFile", kPath + ".pt"), into("SafetensorsFile", kPath + ".safetensors"),
-    into("SafetensorsFolder", kPath, {.format = CheckpointFormat::safetensors}), in_background(), on_a_base());
+    into("SafetensorsFolder", kPath, {.format = CheckpointFormat::safetensors}),
+    into("Compressed", kPath, {.compress = true}), converted("ConvertedFolder", kPath, CheckpointFormat::dcp),
+    converted("ConvertedTorchFile", kPath + ".pt", CheckpointFormat::torch_save),
+    converted("ConvertedSafetensors", kPath, CheckpointFormat::safetensors), in_background(), on_a_base());
 
 std::string case_name(const ::testing::TestParamInfo<CheckpointCrashTest::ParamType>& info) {
   const auto& [way, ranks, overwrites, can_exchange] = info.param;

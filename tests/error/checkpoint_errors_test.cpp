@@ -137,6 +137,63 @@ TEST_F(CheckpointErrorsTest, EverythingThatDoesNotFitAtOnce) {
   });
 }
 
+// Elements that share a place would all have the value that came last.
+TEST_F(CheckpointErrorsTest, ATensorWhoseElementsShareMemory) {
+  save({{"w", torch::arange(6.).view({2, 3})}}, path());
+  const auto memory = torch::full({2, 1}, 7.);
+  StateDict state{{"w", memory.expand({2, 3})}};
+  EXPECT_EQ(text([&] { load(state, path()); }),
+            "load: the state does not fit the checkpoint in 1 key\n"
+            "  checkpoint: DIR/ck\n"
+            "  w: load: elements of the state's tensor lie in one place of memory: sizes [2, 3], strides [1, 0]\n"
+            "  help: tensors of the checkpoint's sizes; sherd::load_state_dict(path) shows what is there");
+  EXPECT_TRUE(memory.eq(7).all().item<bool>());
+  // Saved, it is what it looks like.
+  save(state, path());
+  EXPECT_TRUE(load_state_dict(path()).at("w").tensor()->equal(torch::full({2, 3}, 7.)));
+  // Strides of which none is 0, and the ways in which elements of a whole tensor may lie.
+  const auto row = torch::full({8}, 7.);
+  StateDict diagonals{{"w", row.as_strided({2, 3}, {1, 1})}};
+  EXPECT_THAT(text([&] { load(diagonals, path()); }),
+              HasSubstr("in one place of memory: sizes [2, 3], strides [1, 1]"));
+  const std::vector<at::Tensor> whole{torch::zeros({3, 2}).t(), torch::zeros({2, 4, 3}).select(1, 2),
+                                      torch::zeros({4, 9}).as_strided({2, 3}, {18, 4})};
+  for (const at::Tensor& own : whole) {
+    StateDict free{{"w", own}};
+    EXPECT_EQ(text([&] { load(free, path()); }), "no error");
+    EXPECT_TRUE(own.eq(7).all().item<bool>());
+  }
+}
+
+// The tensors would keep what they have, and numbers take their place in the state.
+TEST_F(CheckpointErrorsTest, AnObjectThatHoldsNumbersWhereTheStateHasTensors) {
+  save({{"a", StateList{1.0, 2.0}}}, path());
+  StateDict state{{"a", StateList{torch::zeros({}), torch::zeros({})}}};
+  EXPECT_EQ(text([&] { load(state, path()); }), R"(load: the checkpoint lacks 2 keys of the state
+  checkpoint: DIR/ck
+  missing: a.0, a.1
+  not asked for: a
+  help: LoadOptions{.strict = false} to leave these as they are)");
+  EXPECT_EQ(load(state, path(), {.strict = false}).missing, (std::vector<std::string>{"a.0", "a.1"}));
+  for (const StateValue& item : *state.at("a").list()) {
+    ASSERT_NE(item.tensor(), nullptr);
+    EXPECT_EQ(item.tensor()->item<double>(), 0);
+  }
+}
+
+TEST_F(CheckpointErrorsTest, ComplexNumbersIntoATensorOfRealOnes) {
+  save({{"w", torch::ones({3}, torch::kComplexFloat)}}, path());
+  StateDict state{{"w", torch::full({3}, 7.)}};
+  EXPECT_EQ(text([&] { load(state, path()); }), R"(load: the state does not fit the checkpoint in 1 key
+  checkpoint: DIR/ck
+  w: load: c64 in the checkpoint, f32 in the state, which has no room for imaginary parts
+  help: tensors of the checkpoint's sizes; sherd::load_state_dict(path) shows what is there)");
+  EXPECT_TRUE(state.at("w").tensor()->eq(7).all().item<bool>());
+  StateDict wider{{"w", torch::zeros({3}, torch::kComplexDouble)}};
+  load(wider, path());
+  EXPECT_TRUE(wider.at("w").tensor()->eq(1).all().item<bool>());
+}
+
 TEST_F(CheckpointErrorsTest, AFileThatIsGoneOrCut) {
   save({{"w", torch::ones({100})}}, path());
   const fs::path file = fs::path(path()) / "__0_0.distcp";
@@ -381,7 +438,7 @@ TEST_F(CheckpointErrorsTest, ABitThatFlippedInWhatTwoRanksWant) {
 }
 
 TEST_F(CheckpointErrorsTest, WhatCannotBeSaved) {
-  spawn(2, [&](World&) {
+  spawn(2, [&](World& world) {
     const auto mesh = init_device_mesh("cpu", {2});
     const auto partial = from_local(torch::ones({2}), mesh, {Partial()});
     const std::string what = text([&] { save({{"loss", partial}}, path()); });
@@ -389,6 +446,13 @@ TEST_F(CheckpointErrorsTest, WhatCannotBeSaved) {
     EXPECT_NE(what.find("a Partial tensor has no value yet that could be kept"), std::string::npos) << what;
     EXPECT_FALSE(fs::exists(path()));
     EXPECT_TRUE(fs::is_empty(folder_));
+    barrier(world.group());
+    // Nor can it be filled: every rank's part would count.
+    save({{"loss", torch::full({2}, 5.)}}, path());
+    StateDict state{{"loss", partial}};
+    EXPECT_THAT(text([&] { load(state, path()); }),
+                HasSubstr("loss: checkpointable: a Partial tensor has no value yet"));
+    EXPECT_TRUE(to_local(partial).eq(1).all().item<bool>());
   });
 }
 
@@ -402,6 +466,19 @@ TEST_F(CheckpointErrorsTest, RanksThatDisagree) {
   help: give them keys of their own, or save the same on every rank)");
     barrier(world.group());
     EXPECT_TRUE(fs::is_empty(folder_));
+  });
+}
+
+// One name, and two places in the state.
+TEST_F(CheckpointErrorsTest, RanksThatDisagreeWhereAKeyStands) {
+  spawn(2, [&](World& world) {
+    const auto x = torch::zeros({2});
+    const StateDict state = world.rank() == 0 ? StateDict{{"a.b", x}} : StateDict{{"a", StateDict{{"b", x}}}};
+    EXPECT_EQ(text([&] { save(state, path()); }), R"(save: ranks have different things under one key
+  key: a.b
+  rank 0: ["a.b"]
+  rank 1: ["a"]["b"]
+  help: give them keys of their own, or save the same on every rank)");
   });
 }
 

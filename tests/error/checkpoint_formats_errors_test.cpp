@@ -7,8 +7,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
+#include "sherd/convert.h"
 #include "sherd/sherd.h"
+#include "stored/read_file.h"
+#include "unit/stored/stored_files.h"
 
 namespace sherd::testing {
 namespace {
@@ -154,6 +158,41 @@ TEST_F(CheckpointFormatsErrorsTest, AFileThatIsThereAlready) {
   EXPECT_EQ(text([&] { save(state, path("folder"), {.overwrite = false}); }), R"(save: there is a checkpoint already
   path: DIR/folder
   help: another path, or SaveOptions{.overwrite = true})");
+}
+
+// A byte in the middle of a tensor, in a block that nothing else is read from.
+TEST_F(CheckpointFormatsErrorsTest, DamageOfATensorIsNamedWithItsFileAndBytes) {
+  constexpr int64_t kElements = int64_t{1} << 20;  // of 4 bytes
+  const auto storage = memory_storage();
+  const auto state = [](double value) {
+    return StateDict{{"v", torch::full({kElements}, value)}, {"w", torch::full({kElements}, value)}};
+  };
+  for (const std::string path : {"ck.pt", "ck.safetensors"}) save(state(1), path, {.storage = storage});
+  RewriteOptions in_files{.format = CheckpointFormat::safetensors, .from_storage = storage, .to_storage = storage};
+  in_files.file_bytes = 5'000'000;
+  rewrite_checkpoint({"ck.pt"}, "indexed", in_files);
+  for (const std::string path : {"ck.pt", "ck.safetensors", "indexed"}) {
+    const auto checkpoint = stored::open_checkpoint(storage, path);
+    const auto& entry = std::get<format::TensorEntry>(checkpoint->metadata().find("w")->content);
+    const format::Place& place = entry.places.at(0);
+    const std::string name = checkpoint->metadata().files.at(static_cast<size_t>(place.file));
+    const bool is_folder = path == "indexed";
+    const std::string file = is_folder ? path + "/" + name : path;
+    const int64_t at = place.offset + 2 * format::kBlock;
+    std::map<std::string, std::string> files;
+    for (const std::string& each : storage->list(path)) files[each] = stored::read_file(*storage, path + "/" + each);
+    if (!is_folder) files[Draft::kItself] = stored::read_file(*storage, path);
+    files.at(is_folder ? name : Draft::kItself)[static_cast<size_t>(at)] ^= 1;
+    stored::test::put(*storage, path, files);
+    const int64_t block = at / format::kBlock * format::kBlock;
+    StateDict loaded = state(0);
+    const std::string what = text([&] { load(loaded, path, {.storage = storage}); });
+    EXPECT_EQ(what.substr(0, what.find("  digest saved")),
+              fmt::format("load: a file is damaged: its bytes are not those that were saved\n"
+                          "  file: {}\n  bytes: {} to {}\n",
+                          file, block, block + format::kBlock));
+    EXPECT_NE(what.find("\n  reading: tensor w\n"), std::string::npos) << what;
+  }
 }
 
 TEST_F(CheckpointFormatsErrorsTest, AnyByteOfAFolderOfSafetensors) {

@@ -6,11 +6,15 @@
 #include <torch/torch.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <filesystem>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "crash/faulty_posix.h"
 #include "sherd/sherd.h"
+#include "storage/disk.h"
 
 namespace sherd::testing {
 namespace {
@@ -206,6 +210,50 @@ TEST(CheckpointRanksTest, ARankThatReadsForLongIsWaitedFor) {
               Each(Ended()));
 }
 
+// Each rank's files fit together, and all of them would be the parts of two checkpoints.
+TEST(CheckpointRanksTest, RanksThatFindDifferentSavesLoadNeither) {
+  for (const std::string path : {"runs/ck", "runs/ck.safetensors", "runs/ck.pt"}) {
+    const auto before = memory_storage();
+    const auto after = memory_storage();
+    const auto state_of = [](double value) {
+      const auto whole = torch::full({6}, value);
+      return StateDict{{"w", distribute_tensor(whole, init_device_mesh("cpu", {2}), {Shard(0)})}};
+    };
+    spawn(2, [&](World& world) {
+      save(state_of(1), path, {.storage = before});
+      save(state_of(2), path, {.storage = after});
+      StateDict state = state_of(0);
+      try {
+        load(state, path, {.storage = world.rank() == 0 ? before : after});
+        ADD_FAILURE() << path << " was loaded";
+      } catch (const c10::Error& error) {
+        EXPECT_THAT(error.what_without_backtrace(), HasSubstr("load: the ranks found different checkpoints at one path"
+                                                              "\n  checkpoint: " +
+                                                              path + "\n  rank 0: "));
+      }
+      EXPECT_TRUE(to_local(*state.at("w").tensor()).eq(0).all().item<bool>());
+      load(state, path, {.storage = after});
+      EXPECT_TRUE(to_local(*state.at("w").tensor()).eq(2).all().item<bool>());
+    });
+  }
+}
+
+// Hosts with disks of their own, each of which made the checkpoint of the same files.
+TEST(CheckpointRanksTest, CopiesThatWereMadeApartAreOneCheckpoint) {
+  for (const std::string path : {"runs/ck", "runs/ck.safetensors", "runs/ck.pt"}) {
+    const std::vector<std::shared_ptr<Storage>> disks{memory_storage(), memory_storage()};
+    spawn(2, [&](World& world) {
+      const auto storage = disks[static_cast<size_t>(world.rank())];
+      for (const auto& disk : disks) save(state_of(3), path, {.storage = disk});
+      for (const bool all_verify : {true, false}) {  // ranks without digests have nothing to compare
+        StateDict state = state_of(0);
+        load(state, path, {.storage = storage, .verify = all_verify || world.rank() == 0});
+        EXPECT_TRUE(to_local(*state.at("x").tensor()).eq(3).all().item<bool>()) << path;
+      }
+    });
+  }
+}
+
 // One rank needs half a minute, another one fails at once.
 TEST(CheckpointRanksTest, ARankAtWorkStopsWhenAnotherFails) {
   const auto storage = memory_storage();
@@ -365,6 +413,29 @@ TEST(CheckpointRanksTest, EachRankRemovesWhatItWroteWhereTheOthersDoNotSeeIt) {
   for (const auto& disk : disks) EXPECT_THAT(disk->drafts(kPath), IsEmpty());
 }
 
+// What a disk says to one of the ranks.
+TEST(CheckpointRanksTest, ADiskThatFailsOneRankIsTheSameErrorOnAll) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / fmt::format("checkpoint-ranks-{}", ::getpid());
+  const std::string path = (folder / "ck").string();
+  const std::vector<std::pair<int, std::string>> faults{
+      {ENOSPC, "no space left on device"}, {EACCES, "permission denied"}, {EROFS, "read-only file system"}};
+  const auto disk = disk_storage();
+  EXPECT_THAT(on_ranks(3, [&](World&) { save(state_of(1), path, {.storage = disk}); }), Each(Ended()));
+  for (const auto& [error, why] : faults) {
+    const auto posix = std::make_shared<FaultyPosix>();
+    posix->fail("__1_0.distcp", error);
+    const auto faulty = disk_storage(Disk{.posix = posix});
+    const auto ends =
+        on_ranks(3, [&](World& world) { save(state_of(2), path, {.storage = world.rank() == 1 ? faulty : disk}); });
+    EXPECT_THAT(ends, Each(ends.front()));
+    EXPECT_EQ(ends.front().kind, Kind::error);
+    EXPECT_THAT(ends.front().text, HasSubstr("save: 1 of 3 ranks failed\n  rank 1: write: " + why + "\n      file: "));
+    EXPECT_EQ(number_in(disk, path), 1);
+    EXPECT_THAT(disk->drafts(path), IsEmpty());
+  }
+  std::filesystem::remove_all(folder);
+}
+
 TEST(SaveAsyncTest, ASecondSaveWaitsForTheFirst) {
   const auto storage = memory_storage();
   spawn(2, [&](World&) {
@@ -385,6 +456,54 @@ TEST(SaveAsyncTest, ASecondSaveWaitsForTheFirst) {
   });
   EXPECT_EQ(number_in(storage, kPath + "-1"), 1);
   EXPECT_EQ(number_in(storage, kPath + "-2"), 2);
+}
+
+// A draft of a save under way is none that was left behind.
+TEST(SaveAsyncTest, ASaveToTheSamePathWaitsForTheOneUnderWay) {
+  const auto storage = memory_storage();
+  const auto slow = std::make_shared<StorageThatMeets>(storage, Meets{[](const std::string& name) {
+                                                         if (!name.starts_with("__")) return;
+                                                         std::this_thread::sleep_for(milliseconds(300));
+                                                       }});
+  spawn(2, [&](World&) {
+    SaveFuture first = save_async(state_of(1), kPath, {.storage = slow});
+    save(state_of(2), kPath, {.storage = slow});
+    EXPECT_GT(first.wait().bytes, 0);
+  });
+  EXPECT_EQ(number_in(storage), 2);
+}
+
+TEST(SaveAsyncTest, TwoManagersOfAFolderLeaveEachOthersSavesAlone) {
+  const auto storage = memory_storage();
+  const auto slow = std::make_shared<StorageThatMeets>(storage, Meets{[](const std::string& name) {
+                                                         if (!name.starts_with("__")) return;
+                                                         std::this_thread::sleep_for(milliseconds(300));
+                                                       }});
+  spawn(2, [&](World& world) {
+    CheckpointManager one("run", {.storage = slow});
+    CheckpointManager other("run", {.storage = slow});
+    SaveFuture first = one.save_async(1, state_of(1));
+    SaveFuture second = other.save_async(2, state_of(2));
+    EXPECT_EQ(how_it_ends([&] { first.wait(); }), Ended());
+    EXPECT_EQ(how_it_ends([&] { second.wait(); }), Ended());
+    barrier(world.group());
+    EXPECT_EQ(one.steps(), (std::vector<int64_t>{1, 2}));
+  });
+  for (const int64_t step : {1, 2}) EXPECT_EQ(number_in(storage, fmt::format("run/step-{}", step)), step);
+}
+
+// A save beside it waits, and tells of its own end alone.
+TEST(SaveAsyncTest, AFailureIsStillToldByTheFutureAfterAnotherSave) {
+  const auto storage = memory_storage();
+  const auto full = std::make_shared<StorageThatMeets>(storage, Meets{[](const std::string& name) {
+                                                         if (name.starts_with("__1_")) disk_is_full();
+                                                       }});
+  spawn(2, [&](World&) {
+    SaveFuture failed = save_async(state_of(1), kPath, {.storage = full});
+    EXPECT_EQ(how_it_ends([&] { save(state_of(2), kPath, {.storage = storage}); }), Ended());
+    EXPECT_THAT(how_it_ends([&] { failed.wait(); }).text, HasSubstr("rank 1: create: no space left"));
+  });
+  EXPECT_EQ(number_in(storage), 2);
 }
 
 TEST(SaveAsyncTest, ProgressGrowsToItsEnd) {

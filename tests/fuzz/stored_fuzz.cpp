@@ -6,10 +6,10 @@
 #include <memory>
 
 #include "fuzz/format_check.h"
+#include "fuzz/read_stored.h"
 #include "sherd/convert.h"
 #include "sherd/storage.h"
 #include "stored/read_file.h"
-#include "stored/stored_checkpoint.h"
 
 namespace {
 
@@ -22,33 +22,6 @@ void put(Storage& storage, const std::string& path, std::string_view bytes) {
   writer->write(0, bytes_of(bytes));
   writer->finish();
   draft->commit(Draft::kItself);
-}
-
-/// Reads all of it; false where it is refused.
-bool can_be_read(const std::shared_ptr<Storage>& storage, const std::string& path) {
-  constexpr int64_t kMost = 1 << 20;  // a tensor of strides 0 is as large as it likes
-  try {
-    const auto checkpoint = stored::open_checkpoint(storage, path);
-    for (const format::MetadataEntry& entry : checkpoint->metadata().entries) {
-      if (const auto* object = std::get_if<format::BytesEntry>(&entry.content)) {
-        checkpoint->object(object->place, entry.name);
-        continue;
-      }
-      const auto& tensor = std::get<format::TensorEntry>(entry.content);
-      for (size_t i = 0; i < tensor.chunk_count(); ++i) {
-        const Box box = tensor.box(i);
-        if (numel(box) > kMost) continue;
-        checkpoint->check_file(tensor.places[i], entry.name);
-        stored::read_box(
-            checkpoint->locate(tensor, i, entry.name), {Dims(box.size.size(), 0), box.size},
-            [](const stored::ReadPart&) {}, entry.name);
-      }
-    }
-    return true;
-  } catch (const std::invalid_argument&) {
-  } catch (const std::runtime_error&) {
-  }
-  return false;
 }
 
 }  // namespace

@@ -6,12 +6,13 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <mutex>
 
+#include "crash/faulty_posix.h"
 #include "sherd/inspect.h"
 #include "sherd/sherd.h"
 #include "storage/disk.h"
@@ -25,23 +26,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 using Steps = std::vector<int64_t>;
-
-// System calls, one of which fails while it is told to: opening files whose path ends so.
-class FaultyPosix final : public Posix {
- public:
-  int open(const std::string& path, int flags) override {
-    return error_ != 0 && path.ends_with(ending_) ? -error_ : Posix::open(path, flags);
-  }
-  void fail(std::string ending, int error) {
-    ending_ = std::move(ending);
-    error_ = error;
-  }
-  void heal() { error_ = 0; }
-
- private:
-  std::string ending_;
-  std::atomic<int> error_ = 0;
-};
 
 // Three blocks and a bit.
 at::Tensor blocks_of(double value) { return torch::arange(3 << 18, torch::kFloat64).add_(value).to(torch::kFloat); }
@@ -358,10 +342,67 @@ TEST_F(CheckpointManagerTest, OnlyDraftsOfStepsAreClearedAway) {
   CheckpointManager checkpoints(run(), {.keep_last = 1});
   StateDict state = state_at(0);
   EXPECT_EQ(checkpoints.load_latest(state), 10);
-  EXPECT_FALSE(fs::exists(folder_ / "run" / ("step-20.tmp-" + id)));
+  // It may be of a run that goes on, which an evaluation reads.
+  EXPECT_TRUE(fs::exists(folder_ / "run" / ("step-20.tmp-" + id)));
   checkpoints.save(30, state_at(30));  // which removes step 10
+  EXPECT_FALSE(fs::exists(folder_ / "run" / ("step-20.tmp-" + id)));
   EXPECT_EQ(checkpoints.steps(), Steps{30});
   for (const std::string& name : others) EXPECT_TRUE(fs::exists(folder_ / "run" / name / ".metadata")) << name;
+}
+
+TEST_F(CheckpointManagerTest, WhereAnOldOneCannotBeRemovedTheSaveHasSucceeded) {
+  const auto posix = std::make_shared<FaultyPosix>();
+  spawn(2, [&](World&) {
+    CheckpointManager checkpoints(run(), {.keep_last = 1, .storage = disk_storage(Disk{.posix = posix})});
+    checkpoints.save(10, {{"n", 10}});
+    barrier(current_world().group());
+    posix->fail("step-10", EACCES);
+    checkpoints.save(20, {{"n", 20}});
+    ASSERT_EQ(checkpoints.warnings().size(), 1U);
+    EXPECT_THAT(checkpoints.warnings()[0], HasSubstr("step-10 is not removed: remove: permission denied"));
+    EXPECT_EQ(checkpoints.steps(), (Steps{10, 20}));
+    barrier(current_world().group());
+    posix->heal();
+    checkpoints.save(30, {{"n", 30}});
+    EXPECT_EQ(checkpoints.warnings().size(), 1U);
+    EXPECT_EQ(checkpoints.steps(), Steps{30});
+  });
+}
+
+// An evaluation that follows a run takes nothing from the save that is under way.
+TEST_F(CheckpointManagerTest, WhoReadsARunLeavesItsSavesAlone) {
+  save_steps({10});
+  const auto read = [&](const CheckpointProgress&) {
+    CheckpointManager reader(run());
+    StateDict state = state_at(0);
+    EXPECT_EQ(reader.load_latest(state), 10);
+  };
+  save(state_at(20), run() + "/step-20", {.progress = read});
+  StateDict state = state_at(0);
+  EXPECT_EQ(CheckpointManager(run()).load_latest(state), 20);
+  expect_loaded(state, 20);
+}
+
+// Whoever looks at no list sees them, once and not from every rank.
+TEST_F(CheckpointManagerTest, WarningsAreTorchsWarningsToo) {
+  struct Heard final : c10::WarningHandler {
+    void process(const c10::Warning& warning) override {
+      const std::lock_guard lock(mutex);
+      texts.push_back(warning.msg());
+    }
+    std::mutex mutex;
+    std::vector<std::string> texts;
+  } heard;
+  save_steps({10, 20});
+  fs::remove(file(20, "__0_0.distcp"));
+  spawn(2, [&](World&) {
+    const c10::WarningUtils::WarningHandlerGuard guard(&heard);
+    CheckpointManager checkpoints(run());
+    StateDict state = state_at(0);
+    EXPECT_EQ(checkpoints.load_latest(state), 10);
+  });
+  ASSERT_EQ(heard.texts.size(), 1U);
+  EXPECT_THAT(heard.texts[0], HasSubstr("step-20 is skipped: "));
 }
 
 TEST_F(CheckpointManagerTest, WhereNoneCanBeLoadedItSaysSo) {

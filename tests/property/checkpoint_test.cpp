@@ -253,6 +253,21 @@ TEST_F(CheckpointTest, EveryDtypeFromEveryOther) {
   }
 }
 
+// As if they were read one after the other. Blocks of both are read by several threads.
+TEST_F(CheckpointTest, OfTensorsThatAreOneInTheStateTheLastCounts) {
+  constexpr int64_t kElements = int64_t{2} << 20;
+  save({{"first", torch::ones({kElements})}, {"last", torch::full({kElements}, 2.)}}, path());
+  for (const bool straight : {true, false}) {  // elements as they are in the file, or converted
+    const auto w = torch::zeros({kElements}, straight ? torch::kFloat : torch::kDouble);
+    StateDict state{{"first", w}, {"last", w}};
+    load(state, path());
+    EXPECT_TRUE(w.eq(2).all().item<bool>()) << straight;
+    StateDict other{{"last", w}, {"first", w.view({kElements})}};
+    load(other, path());
+    EXPECT_TRUE(w.eq(1).all().item<bool>()) << straight;
+  }
+}
+
 TEST_F(CheckpointTest, ViewsOnEitherSide) {
   const auto whole = torch::arange(3 * 5 * 7 * 2, torch::kFloat).view({3, 5, 7, 2});
   save({{"x", whole.permute({2, 0, 3, 1})}}, path());

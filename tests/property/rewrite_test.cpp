@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 #include <map>
+#include <memory>
 #include <random>
 
 #include "format/archive.h"
@@ -355,6 +358,61 @@ TEST(Rewrite, StoppedAnywhereItLeavesWhatWasThere) {
     EXPECT_EQ(read_file(*storage, "out.pt"), "the old one");
     EXPECT_THAT(storage->drafts("out.pt"), IsEmpty());
   }
+}
+
+// Calls something before a file is opened for the second time.
+class AtSecondOpen final : public Storage {
+ public:
+  AtSecondOpen(std::shared_ptr<Storage> storage, std::string path, std::function<void()> call)
+      : storage_(std::move(storage)), path_(std::move(path)), call_(std::move(call)) {}
+  std::unique_ptr<StoredFile> open(const std::string& path) const override {
+    if (path == path_ && ++opened_ == 2) call_();
+    return storage_->open(path);
+  }
+  bool exists(const std::string& path) const override { return storage_->exists(path); }
+  std::vector<std::string> list(const std::string& folder) const override { return storage_->list(folder); }
+  void remove(const std::string& path) override { storage_->remove(path); }
+  std::unique_ptr<Draft> draft(const std::string& folder, const std::string& id) override {
+    return storage_->draft(folder, id);
+  }
+  std::vector<std::string> drafts(const std::string& folder) const override { return storage_->drafts(folder); }
+  std::vector<DraftName> drafts_in(const std::string& folder) const override { return storage_->drafts_in(folder); }
+
+ private:
+  std::shared_ptr<Storage> storage_;
+  std::string path_;
+  std::function<void()> call_;
+  mutable std::atomic<int> opened_ = 0;
+};
+
+// Names and sizes are the same: what was planned with the first could be read from the second.
+TEST(Rewrite, OneThatIsReplacedMeanwhileIsNotReadInParts) {
+  Random random(11);  // NOLINT
+  const auto storage = memory_storage();
+  const RewriteOptions inside{.overwrite = true, .from_storage = storage, .to_storage = storage};
+  for (const char* path : {"now", "next"}) {
+    State state;
+    state["model.a"] = random_tensor(random, format::DType::f32, {1000});
+    put(*storage, std::string(path) + ".pt", saved(state));
+    rewrite_checkpoint({std::string(path) + ".pt"}, path, inside);
+  }
+  const auto replace = [&] { rewrite_checkpoint({"next"}, "now", inside); };
+  for (const char* target : {"out", "out.pt"}) {
+    const auto replaced = std::make_shared<AtSecondOpen>(storage, "now/sherd.manifest", replace);
+    const std::string text =
+        refusal([&] { rewrite_checkpoint({"now"}, target, {.from_storage = replaced, .to_storage = storage}); });
+    EXPECT_EQ(text.substr(0, text.find("  at first")),
+              "convert: the checkpoint was replaced while it was read\n  checkpoint: now\n");
+    EXPECT_FALSE(storage->exists(target));
+    EXPECT_THAT(storage->drafts(target), IsEmpty());
+    rewrite_checkpoint({"now.pt"}, "now", inside);
+  }
+  // The same contents, saved again, are the same checkpoint.
+  const auto again = [&] { rewrite_checkpoint({"now.pt"}, "now", inside); };
+  rewrite_checkpoint(
+      {"now"}, "out",
+      {.from_storage = std::make_shared<AtSecondOpen>(storage, "now/sherd.manifest", again), .to_storage = storage});
+  EXPECT_TRUE(storage->exists("out"));
 }
 
 TEST(Rewrite, WhatIsDamagedIsLeftOut) {

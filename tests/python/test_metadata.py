@@ -160,6 +160,28 @@ def check_load(probe, folder):
     assert torch.equal(whole["w"], state["w"]) and whole["nested"]["list"][2] == "text"
 
 
+def check_far(probe, folder):
+    """Metadata and a tensor's item as sherd writes them, in a file with a hole, at places that only 64 bits reach."""
+    state = {"w": torch.randn(30, 7), "step": 7}
+    path = folder / "far"
+    dcp.save(state, checkpoint_id=path, no_dist=True)
+    (folder / "data").write_bytes(bytes(state["w"].view(-1).view(torch.uint8).tolist()))
+    probe("item", "float32", "[30, 7]", "[7, 1]", folder / "data", folder / "item")
+    metadata = pickle.loads((path / ".metadata").read_bytes())
+    with open(path / "__0_0.distcp", "r+b") as stream:
+        for number, (index, info) in enumerate(metadata.storage_data.items()):
+            stream.seek(info.offset)
+            item = (folder / "item").read_bytes() if index.fqn == "w" else stream.read(info.length)
+            info.offset, info.length = (5 << 30) + (number << 20) + 3, len(item)
+            stream.seek(info.offset)
+            stream.write(item)
+    (path / ".metadata").write_bytes(pickle.dumps(metadata))
+    probe("metadata", path / ".metadata", path / ".metadata")
+    blank = {"w": torch.zeros(30, 7), "step": 0}
+    dcp.load(blank, checkpoint_id=path, no_dist=True)
+    assert torch.equal(blank["w"], state["w"]) and blank["step"] == 7
+
+
 def main(program):
     torch.manual_seed(0)
     probe = Probe(program)
@@ -169,7 +191,8 @@ def main(program):
         check_older(probe, folder)
         check_hostile(probe, folder)
         check_load(probe, folder)
-    print(f"{CASES} metadata and a checkpoint are the same")
+        check_far(probe, folder)
+    print(f"{CASES} metadata and two checkpoints are the same")
 
 
 if __name__ == "__main__":

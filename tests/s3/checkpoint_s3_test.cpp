@@ -1,13 +1,16 @@
 // Checkpoints of every format in an object store: saved by some ranks, loaded by others, replaced and removed.
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "s3/ending_http.h"
 #include "s3/server.h"
 #include "sherd/convert.h"
 #include "sherd/inspect.h"
 #include "sherd/sherd.h"
+#include "storage/s3.h"
 
 namespace sherd::testing {
 namespace {
@@ -161,6 +164,58 @@ TEST_F(CheckpointsOnS3Test, AreKeptRemovedAndGoneOnFrom) {
       for (const int64_t step : checkpoints.steps()) expect_loads(checkpoints.path_of(step), step);
     });
     EXPECT_THAT(storage_->drafts_in(folder), IsEmpty());
+  }
+}
+
+// Saves, removals and what stands on others, by a process that is gone at any request of all of them.
+TEST_F(CheckpointsOnS3Test, AProcessThatEndsAtAnyRequestLeavesARunThatGoesOn) {
+  const auto state_at = [](int64_t step) {  // a block that never changes, and more
+    return StateDict{{"constant", torch::ones({(1 << 18) + 10})}, {"step", step}};
+  };
+  for (const bool arrives : {false, true}) {
+    bool ended = true;
+    for (int64_t stops = 0; ended; ++stops) {
+      SCOPED_TRACE(fmt::format("{} requests{}", stops, arrives ? " and one that nobody heard the answer of" : ""));
+      const std::string folder = path(fmt::format("run {} {}", stops, arrives));
+      const auto http = std::make_shared<EndingHttp>(stops, arrives);
+      const CheckpointManagerOptions options{.keep_last = 1, .incremental = true, .storage = storage_};
+      int64_t begun = 0;
+      int64_t saved = 0;
+      try {
+        CheckpointManagerOptions ending = options;
+        ending.storage = s3_storage(s3_options(), http);
+        CheckpointManager checkpoints(folder, ending);
+        while (saved < 3) {
+          ++begun;
+          checkpoints.save(begun, state_at(begun));
+          saved = begun;
+        }
+      } catch (...) {
+        ASSERT_TRUE(http->ended());  // whatever became of it on its way
+      }
+      ended = http->ended();
+
+      CheckpointManager checkpoints(folder, options);
+      StateDict state = state_at(0);
+      if (saved > 0) {
+        const auto latest = checkpoints.load_latest(state);
+        ASSERT_TRUE(latest == saved || latest == begun);
+        EXPECT_EQ(*state.at("step").integer(), *latest);
+      }
+      checkpoints.save(4, state_at(4));
+      ASSERT_EQ(checkpoints.load_latest(state), 4);
+      EXPECT_EQ(*state.at("step").integer(), 4);
+      EXPECT_THAT(storage_->drafts_in(folder), IsEmpty());
+      for (const int64_t step : checkpoints.steps()) {
+        const std::string there = checkpoints.path_of(step);
+        if (!storage_->exists(there + "/.metadata")) continue;  // what a kept one needs of it is there: it was loaded
+        load(state, there, {.storage = storage_});
+        EXPECT_EQ(*state.at("step").integer(), step);
+      }
+      EXPECT_THAT(verify_checkpoint(checkpoints.path_of(4), {.storage = storage_}).damage, IsEmpty());
+      storage_->remove(folder);
+      EXPECT_TRUE(ended || saved == 3);
+    }
   }
 }
 

@@ -4,9 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
-
 #include "conformance/storage.h"
+#include "s3/ending_http.h"
 #include "s3/server.h"
 #include "storage/s3.h"
 
@@ -28,28 +27,6 @@ StorageDriver over_s3(S3Door door) {
 
 INSTANTIATE_STORAGE_TESTS(S3, over_s3(S3Door::plain));
 INSTANTIATE_STORAGE_TESTS(FaultyS3, over_s3(S3Door::faulty));
-
-/// Thrown by the request at which the process ends.
-struct ProcessEnd {};
-
-// Lets some requests through and then none: the process is gone. The request that it ends at reaches the store or not.
-class EndingHttp final : public Http {
- public:
-  EndingHttp(int64_t requests, bool last_one_arrives) : left_(requests), last_one_arrives_(last_one_arrives) {}
-
-  HttpAnswer send(const HttpRequest& request) override {
-    const int64_t left = left_--;
-    if (left > 0) return http_->send(request);
-    if (left == 0 && last_one_arrives_) http_->send(request);
-    throw ProcessEnd();
-  }
-  bool ended() const { return left_ < 0; }
-
- private:
-  std::shared_ptr<Http> http_ = make_http();
-  std::atomic<int64_t> left_;
-  bool last_one_arrives_;
-};
 
 class StorageS3Test : public ::testing::Test {
  protected:

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "format/dcp.h"
 #include "format/pickle.h"
 #include "unit/format/bytes.h"
@@ -107,6 +109,59 @@ TEST(MetadataTest, ManyChunksInPiecesComeBackInOrder) {
   encode_metadata(metadata, [&](std::span<const std::byte> part) { pieces.push_back(part.size()); });
   for (const size_t piece : pieces) EXPECT_LT(piece, size_t{2} << 20);
   EXPECT_EQ(decode_metadata(bytes_of(encoded(metadata)), ".metadata"), metadata);
+}
+
+// By the entries' names.
+std::map<std::string, std::vector<PathPart>> planner_data_of(const std::string& bytes) {
+  const Value value = unpickle(bytes_of(bytes), {.operation = "test", .source = "test"});
+  const Value* data = value.as<Object>()->state->as<Dict>()->find("planner_data");
+  std::map<std::string, std::vector<PathPart>> paths;
+  for (const auto& [name, path] : data->as<Dict>()->items) {
+    std::vector<PathPart>& parts = paths[*name.as<std::string>()];
+    for (const Value& part : path.as<Tuple>()->items) {
+      const auto* number = part.as<int64_t>();
+      parts.push_back(number != nullptr ? PathPart(*number) : PathPart(*part.as<std::string>()));
+    }
+  }
+  return paths;
+}
+
+using Parts = std::vector<PathPart>;
+
+Metadata with_places(std::vector<std::pair<std::string, Parts>> places, std::vector<Parts> dicts) {
+  Metadata metadata;
+  for (const auto& [name, path] : places) metadata.entries.push_back({name, BytesEntry{}});
+  metadata.paths = std::move(places);
+  metadata.dicts = std::move(dicts);
+  return metadata;
+}
+
+// torch takes ints for places in lists.
+TEST(MetadataTest, IntsThatAreKeysAreWrittenAsTextsAndReadAsInts) {
+  const Metadata metadata = with_places({{"d.7", {"d", 7}},
+                                         {"d.-1.0", {"d", -1, 0}},
+                                         {"d.007", {"d", "007"}},
+                                         {"d.x.3", {"d", "x", 3}},
+                                         {"l.7", {"l", 7}}},
+                                        {{"d"}, {"d", -1}});
+  const std::string bytes = encoded(metadata);
+  EXPECT_EQ(planner_data_of(bytes), (std::map<std::string, Parts>{{"d.7", {"d", "7"}},
+                                                                  {"d.-1.0", {"d", "-1", "0"}},
+                                                                  {"d.007", {"d", "007"}},
+                                                                  {"d.x.3", {"d", "x", 3}},
+                                                                  {"l.7", {"l", 7}}}));
+  EXPECT_EQ(decode_metadata(bytes_of(bytes), ".metadata"), metadata);
+}
+
+// Nobody could tell them apart.
+TEST(MetadataTest, IntsBesideATextThatReadsAsOneStayInts) {
+  const Metadata metadata = with_places({{"d.5", {"d", 5}}, {"d.7", {"d", "7"}}}, {{"d"}});
+  const std::string bytes = encoded(metadata);
+  EXPECT_EQ(planner_data_of(bytes), (std::map<std::string, Parts>{{"d.5", {"d", 5}}, {"d.7", {"d", "7"}}}));
+  EXPECT_EQ(decode_metadata(bytes_of(bytes), ".metadata"), metadata);
+  // The same where the int was left out since.
+  const Metadata rest = with_places({{"d.7", {"d", "7"}}}, {{"d"}});
+  EXPECT_EQ(decode_metadata(bytes_of(encoded(rest)), ".metadata").paths, rest.paths);
 }
 
 TEST(MetadataTest, APlannersOwnDataAreKept) {

@@ -186,6 +186,21 @@ TEST_F(TorchCheckpointTest, AValueThatUnfoldsIntoTooMuchIsRefused) {
             "read_saved: the value unfolds into too many parts\n  in: runs/m.pt\n");
 }
 
+// A container is looked at once, however often it is there: else this takes hours.
+TEST_F(TorchCheckpointTest, AContainerThatIsThereManyTimesIsLookedAtOnce) {
+  Dict dict;
+  Dict attributes;
+  for (int i = 0; i < 10'000; ++i) {
+    dict.items.emplace_back(i + 0.5, i);
+    attributes.items.emplace_back(fmt::format("a{}", i), i);
+  }
+  const Object object{.type = {"somewhere", "Class"}, .state = std::make_shared<Value>(attributes)};
+  for (const Value& value : {Value(dict), Value(object)}) {
+    const auto checkpoint = open(Dict{{{"w", tensor({2}, {1})}, {"many", List(100'000, value)}}});
+    EXPECT_EQ(names_of(*checkpoint), "w [2]\nmany\n");
+  }
+}
+
 TEST_F(TorchCheckpointTest, ADamagedTensorIsFound) {
   std::string bytes = archive(Dict{{{"w", tensor({12}, {1})}}});
   const auto whole = open(bytes);

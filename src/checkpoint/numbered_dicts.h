@@ -1,5 +1,5 @@
 #pragma once
-// Dicts that look like lists once a state is flattened.
+// Dicts with ints for keys, which may look like lists once a state is flattened.
 
 #include <vector>
 
@@ -8,8 +8,8 @@
 
 namespace sherd::detail {
 
-/// The paths of dicts whose keys are the ints 0, 1, 2 ..., outer ones first. Of a state whose Statefuls were asked.
-std::vector<std::vector<format::PathPart>> counted_dicts(const StateDict& state);
+/// The paths of dicts that have ints for keys, outer ones first. Of a state whose Statefuls were asked.
+std::vector<std::vector<format::PathPart>> numbered_dicts(const StateDict& state);
 
 /// Makes dicts of the lists at these paths.
 void restore_dicts(const std::vector<std::vector<format::PathPart>>& dicts, StateDict& state);

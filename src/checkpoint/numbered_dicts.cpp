@@ -1,4 +1,4 @@
-#include "checkpoint/counted_dicts.h"
+#include "checkpoint/numbered_dicts.h"
 
 #include <algorithm>
 
@@ -12,12 +12,9 @@ class Finder {
   std::vector<Path> found;
 
   void go_into(const StateDict& dict) {
-    const auto is_counted = [&](const auto& item) {
-      const auto* key = std::get_if<int64_t>(&item.first);
-      return key != nullptr && *key >= 0 && *key < static_cast<int64_t>(dict.size());
-    };
+    const auto is_numbered = [](const auto& item) { return std::holds_alternative<int64_t>(item.first); };
     // The state itself is a dict anyway.
-    if (!path_.empty() && !dict.empty() && std::all_of(dict.begin(), dict.end(), is_counted)) found.push_back(path_);
+    if (!path_.empty() && std::any_of(dict.begin(), dict.end(), is_numbered)) found.push_back(path_);
     for (const auto& [key, value] : dict) go(key, value);
   }
 
@@ -36,7 +33,7 @@ class Finder {
 
 }  // namespace
 
-std::vector<Path> counted_dicts(const StateDict& state) {
+std::vector<Path> numbered_dicts(const StateDict& state) {
   Finder finder;
   finder.go_into(state);
   return std::move(finder.found);
