@@ -34,7 +34,7 @@ struct RedistributeOptions {
   /// they stand. Not both a mesh's own groups and this.
   bool relabel = false;
   /// Returns at once: the data come in the background, and the first operator that uses the result waits for them and
-  /// throws what went wrong on the way. The tensor must not be written before. On one mesh; see redistribute_async.
+  /// throws what went wrong on the way. The tensor must not be written before. See redistribute_async.
   bool async = false;
 };
 
@@ -48,6 +48,10 @@ at::Tensor redistribute(const at::Tensor& tensor, const DeviceMesh& mesh, Placem
 
 /// Several tensors of one mesh at once: those that move alike share their messages. Differentiable.
 std::vector<at::Tensor> redistribute(const std::vector<at::Tensor>& tensors, const std::vector<Placements>& placements,
+                                     const RedistributeOptions& options = {});
+/// The same towards another mesh: those of one dtype share their messages.
+std::vector<at::Tensor> redistribute(const std::vector<at::Tensor>& tensors, const DeviceMesh& mesh,
+                                     const std::vector<Placements>& placements,
                                      const RedistributeOptions& options = {});
 
 /// Tensors on their way. The rank computes meanwhile; what it moves in the meantime goes by other groups.
@@ -77,9 +81,14 @@ class PendingTensor {
 /// wait() returns. Differentiable.
 PendingTensor redistribute_async(const at::Tensor& tensor, Placements placements,
                                  const RedistributeOptions& options = {});
+/// To another mesh: every rank of either starts it.
+PendingTensor redistribute_async(const at::Tensor& tensor, const DeviceMesh& mesh, Placements placements,
+                                 const RedistributeOptions& options = {});
 /// Several tensors of one mesh at once: those that move alike share their messages.
 PendingTensors redistribute_async(const std::vector<at::Tensor>& tensors, const std::vector<Placements>& placements,
                                   const RedistributeOptions& options = {});
+PendingTensors redistribute_async(const std::vector<at::Tensor>& tensors, const DeviceMesh& mesh,
+                                  const std::vector<Placements>& placements, const RedistributeOptions& options = {});
 
 /// Boxes of a DTensor, each rank those it asks for, none or several: they may overlap between ranks. Every rank of the
 /// tensor's mesh calls it.

@@ -39,14 +39,16 @@ void bind_moving(py::module_& module) {
       ReleaseGil());
   module.def(
       "redistribute_together",
-      [](const std::vector<at::Tensor>& tensors, const std::vector<Placements>& placements,
-         const RedistributeOptions& options) { return redistribute(tensors, placements, options); },
+      [](const std::vector<at::Tensor>& tensors, const std::optional<DeviceMesh>& mesh,
+         const std::vector<Placements>& placements, const RedistributeOptions& options) {
+        return mesh ? redistribute(tensors, *mesh, placements, options) : redistribute(tensors, placements, options);
+      },
       ReleaseGil());
   py::class_<PendingTensor>(module, "PendingTensor").def("wait", &PendingTensor::wait, ReleaseGil());
   module.def(
       "redistribute_async",
-      [](const at::Tensor& tensor, Placements placements, const RedistributeOptions& options) {
-        return redistribute_async(tensor, std::move(placements), options);
+      [](const at::Tensor& tensor, const DeviceMesh& mesh, Placements placements, const RedistributeOptions& options) {
+        return redistribute_async(tensor, mesh, std::move(placements), options);
       },
       ReleaseGil());
   module.def("read_boxes", &read_boxes, ReleaseGil());

@@ -730,10 +730,13 @@ def redistribute_to_mesh(
     tensor: torch.Tensor, mesh: DeviceMesh, placements: Sequence[_Placement], options: RedistributeOptions
 ) -> torch.Tensor: ...
 def redistribute_together(
-    tensors: Sequence[torch.Tensor], placements: Sequence[Sequence[_Placement]], options: RedistributeOptions
+    tensors: Sequence[torch.Tensor],
+    mesh: DeviceMesh | None,
+    placements: Sequence[Sequence[_Placement]],
+    options: RedistributeOptions,
 ) -> list[torch.Tensor]: ...
 def redistribute_async(
-    tensor: torch.Tensor, placements: Sequence[_Placement], options: RedistributeOptions
+    tensor: torch.Tensor, mesh: DeviceMesh, placements: Sequence[_Placement], options: RedistributeOptions
 ) -> PendingTensor: ...
 def redistribution_text(
     tensor: torch.Tensor, mesh: DeviceMesh, placements: Sequence[_Placement], options: RedistributeOptions

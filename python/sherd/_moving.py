@@ -71,13 +71,15 @@ def redistribute_async(
     tensor: torch.Tensor,
     placements: Sequence[Placement],
     *,
+    device_mesh: _C.DeviceMesh | None = None,
     prefer: Prefer = "automatic",
     staging_bytes: int = 64 << 20,
     reduce_dtype: torch.dtype | None = None,
     move_dtype: torch.dtype | None = None,
+    relabel: bool = False,
 ) -> _C.PendingTensor:
-    """redistribute() in the background: `wait()` of what it returns gives the tensor. Every rank starts these in the
-    same order, and does not write to the tensor before.
+    """redistribute() in the background: `wait()` of what it returns gives the tensor, on its own mesh or on
+    `device_mesh`. Every rank starts these in the same order, and does not write to the tensor before.
 
     >>> import torch, sherd
     >>> def run(rank):
@@ -90,20 +92,26 @@ def redistribute_async(
     [torch.Size([4, 4]), torch.Size([4, 4])]
     """
     check_dtensor("redistribute_async", tensor)
-    wanted = checked_placements("redistribute_async", placements, _C.mesh_of(tensor))
-    return _C.redistribute_async(tensor, wanted, _options(prefer, staging_bytes, reduce_dtype, move_dtype))
+    target = _C.mesh_of(tensor) if device_mesh is None else device_mesh
+    wanted = checked_placements("redistribute_async", placements, target)
+    options = _options(prefer, staging_bytes, reduce_dtype, move_dtype, relabel)
+    return _C.redistribute_async(tensor, target, wanted, options)
 
 
 def redistribute_together(
     tensors: Sequence[torch.Tensor],
     placements: Sequence[Sequence[Placement]],
     *,
+    device_mesh: _C.DeviceMesh | None = None,
     prefer: Prefer = "automatic",
     staging_bytes: int = 64 << 20,
     reduce_dtype: torch.dtype | None = None,
     move_dtype: torch.dtype | None = None,
+    relabel: bool = False,
+    async_op: bool = False,
 ) -> list[torch.Tensor]:
-    """Several tensors of one mesh at once: those that move alike share their messages. Differentiable.
+    """Several tensors of one mesh at once, on it or to `device_mesh`: those that move alike share their messages.
+    Differentiable.
 
     >>> import torch, sherd
     >>> def run(rank):
@@ -118,11 +126,12 @@ def redistribute_together(
     for tensor in tensors:
         check_dtensor("redistribute_together", tensor)
     wanted = [
-        checked_placements("redistribute_together", each, _C.mesh_of(tensor))
+        checked_placements("redistribute_together", each, _C.mesh_of(tensor) if device_mesh is None else device_mesh)
         for tensor, each in zip(tensors, placements, strict=False)
     ]
     wanted += [list(each) for each in placements[len(wanted) :]]
-    return _C.redistribute_together(list(tensors), wanted, _options(prefer, staging_bytes, reduce_dtype, move_dtype))
+    options = _options(prefer, staging_bytes, reduce_dtype, move_dtype, relabel, async_op)
+    return _C.redistribute_together(list(tensors), device_mesh, wanted, options)
 
 
 def redistribution_text(

@@ -31,12 +31,14 @@ void BackgroundTask::run() {
 }
 
 void BackgroundTask::wait() {
+  std::vector<CollectiveCall> calls;  // told once, to who comes first
   {
     const BlockingScope others_run;
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return over_; });
+    calls.swap(calls_);
   }
-  for (CollectiveCall& call : std::exchange(calls_, {})) record(std::move(call));
+  for (CollectiveCall& call : calls) record(std::move(call));
   if (error_) std::rethrow_exception(error_);
 }
 
@@ -47,9 +49,9 @@ bool BackgroundTask::is_over() const {
 
 Background::~Background() {
   {
-    const std::lock_guard lock(mutex_);
-    ends_ = true;
-    changed_.notify_all();
+    const std::lock_guard lock(queue_->mutex);
+    queue_->ends = true;
+    queue_->changed.notify_all();
   }
   if (!thread_.joinable()) return;
   // The last one to hold the world may be a task of it.
@@ -67,38 +69,39 @@ std::shared_ptr<BackgroundTask> Background::start(std::function<void()> work) {
 }
 
 void Background::start(std::shared_ptr<BackgroundTask> task) {
-  const std::lock_guard lock(mutex_);
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
-  waiting_.push_back(std::move(task));
-  changed_.notify_all();
+  const std::lock_guard lock(queue_->mutex);
+  if (!thread_.joinable()) thread_ = std::thread([queue = queue_] { queue->run(); });
+  queue_->waiting.push_back(std::move(task));
+  queue_->changed.notify_all();
 }
 
 void Background::drain() {
+  const auto idle = [&] { return !queue_->busy && queue_->waiting.empty(); };
   {
-    const std::lock_guard lock(mutex_);
-    if (!busy_ && waiting_.empty()) return;
+    const std::lock_guard lock(queue_->mutex);
+    if (idle()) return;
   }
   const BlockingScope others_run;
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(queue_->mutex);
   if (thread_.get_id() == std::this_thread::get_id()) return;  // what is under way cannot wait for itself
-  changed_.wait(lock, [&] { return !busy_ && waiting_.empty(); });
+  queue_->changed.wait(lock, idle);
 }
 
-void Background::run() {
+void Background::Queue::run() {
   while (true) {
     std::shared_ptr<BackgroundTask> task;
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return ends_ || !waiting_.empty(); });
-      if (waiting_.empty()) return;
-      task = std::move(waiting_.front());
-      waiting_.pop_front();
-      busy_ = true;
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return ends || !waiting.empty(); });
+      if (waiting.empty()) return;
+      task = std::move(waiting.front());
+      waiting.pop_front();
+      busy = true;
     }
     task->run();
-    const std::lock_guard lock(mutex_);
-    busy_ = false;
-    changed_.notify_all();
+    const std::lock_guard lock(mutex);
+    busy = false;
+    changed.notify_all();
   }
 }
 

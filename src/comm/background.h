@@ -52,13 +52,18 @@ class Background {
   void drain();
 
  private:
-  void run();
+  // What the thread works with. It may outlive the rest: a task may be the last to hold the world.
+  struct Queue {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::shared_ptr<BackgroundTask>> waiting;
+    bool busy = false;
+    bool ends = false;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::shared_ptr<BackgroundTask>> waiting_;
-  bool busy_ = false;
-  bool ends_ = false;
+    void run();
+  };
+
+  std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
   std::thread thread_;  // made when it is first needed
 };
 

@@ -143,6 +143,13 @@ RunCursor::Stretch RunCursor::next(size_t most) {
   return stretch;
 }
 
+void RunCursor::pass(size_t bytes) {
+  while (bytes > 0) {
+    const Stretch s = next(bytes);
+    bytes -= s.run * s.count;
+  }
+}
+
 void RunCursor::get(std::byte* to, size_t bytes, CopyTo where) {
   while (bytes > 0) {
     const Stretch s = next(bytes);

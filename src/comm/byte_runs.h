@@ -59,6 +59,9 @@ class RunCursor {
   void get(std::byte* to, size_t bytes, CopyTo where);
   void put(const std::byte* from, size_t bytes, CopyTo where);
 
+  /// Goes on by `bytes` without a copy.
+  void pass(size_t bytes);
+
   size_t left() const { return runs_->size() - passed_; }
 
  private:

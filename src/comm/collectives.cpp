@@ -97,8 +97,8 @@ struct Started {
 };
 
 // Runs `begin` on the transport for `device` and turns whatever goes wrong, now or when waiting, into sherd's error.
-// `make_call` says what this rank calls: asked where calls are recorded, or are to be compared and the transport does
-// not do it.
+// `make_call` says what this rank calls: asked where calls are recorded, or are to be compared (with `check`, and those
+// that serve a move) and the transport does not do it.
 template <class MakeCall, class Begin>
 Work run(const Group& group, Collective kind, c10::DeviceType device, detail::Recorded recorded, MakeCall make_call,
          Begin begin) {
@@ -112,7 +112,11 @@ Work run(const Group& group, Collective kind, c10::DeviceType device, detail::Re
     auto* recording = dynamic_cast<detail::RecordingBackend*>(backend.get());
     const Transport transport = transport_of(recording != nullptr ? recording->inner() : *backend);
     if (recording != nullptr) recording->note(make_call());
-    if (group.state().link().check && !transport.compares && detail::all_ranks_call(kind)) {
+    // The calls of two moves may fit together and mean different things. A GPU would have to be waited for, and what
+    // a backend of the program's own can do is not known.
+    const bool known = transport.ours || transport.backend.getBackendName() == "gloo";
+    const bool moves = known && device == c10::DeviceType::CPU && detail::current_purpose() != nullptr;
+    if ((moves || group.state().link().check) && !transport.compares && detail::all_ranks_call(kind)) {
       detail::compare_calls(transport.backend, group.ranks(), make_call());
     }
     started = begin(transport);

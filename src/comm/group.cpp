@@ -29,14 +29,20 @@ GroupState::GroupState(std::shared_ptr<const Link> link, std::vector<int64_t> ra
 }
 
 bool GroupState::serves(c10::DeviceType device) const {
-  return size() == 1 || transports_.count(device) > 0 || !config_.backend_for(device).empty();
+  return size() == 1 || has_transport(device) || !config_.backend_for(device).empty();
+}
+
+void GroupState::check_open(const char* operation) const {
+  if (closed_ == nullptr) return;
+  throw_comm_error(ErrorText(operation, closed_).fact("group", name_).help("start the program again"));
 }
 
 c10::intrusive_ptr<c10d::Backend> GroupState::transport(c10::DeviceType device, const char* operation) {
-  if (closed_ != nullptr) {
-    throw_comm_error(ErrorText(operation, closed_).fact("group", name_).help("start the program again"));
+  {
+    const std::lock_guard lock(mutex_);
+    check_open(operation);
+    if (const auto made = transports_.find(device); made != transports_.end()) return made->second;
   }
-  if (const auto made = transports_.find(device); made != transports_.end()) return made->second;
   if (!serves(device)) {
     throw_comm_error(ErrorText(operation, "the group has no backend for this kind of device")
                          .fact("device", c10::DeviceTypeName(device, true))
@@ -44,9 +50,11 @@ c10::intrusive_ptr<c10d::Backend> GroupState::transport(c10::DeviceType device, 
                          .fact("backends", config_.text().empty() ? "those it was made from" : config_.text())
                          .help("WorldOptions{.backend = \"cpu:gloo,cuda:nccl\"}"));
   }
+  // Waits for other ranks: without the lock. This rank may have left meanwhile.
   auto backend = make(device, size() == 1 ? "fake" : config_.backend_for(device), operation);
-  transports_.emplace(device, backend);
-  return backend;
+  const std::lock_guard lock(mutex_);
+  check_open(operation);
+  return transports_.emplace(device, std::move(backend)).first->second;
 }
 
 c10::intrusive_ptr<c10d::Backend> GroupState::make(c10::DeviceType device, const std::string& backend,
@@ -72,7 +80,8 @@ c10::intrusive_ptr<c10d::Backend> GroupState::make(c10::DeviceType device, const
                         .rank = rank_,
                         .size = size(),
                         .timeout = link_->timeout,
-                        .ranks = ranks_};
+                        .ranks = ranks_,
+                        .name = key};
   if (backend == "mpi") return make_mpi(meeting);
   if (backend == "nccl") return make_nccl(meeting);
   if (backend == "gloo" || device != c10::DeviceType::CPU) return make_gloo(meeting);
@@ -91,6 +100,7 @@ c10::intrusive_ptr<c10d::Backend> GroupState::backend(c10::DeviceType device) {
   try {
     auto inner = transport(device, "backend");
     if (!link_->check || size() == 1) return inner;
+    const std::lock_guard lock(mutex_);
     auto& checked = checked_[device];
     if (!checked) checked = c10::make_intrusive<RecordingBackend>(std::move(inner), ranks_, nullptr, true);
     return checked;
@@ -100,6 +110,7 @@ c10::intrusive_ptr<c10d::Backend> GroupState::backend(c10::DeviceType device) {
 }
 
 void GroupState::set_backend(c10::DeviceType device, c10::intrusive_ptr<c10d::Backend> backend) {
+  const std::lock_guard lock(mutex_);
   transports_[device] = std::move(backend);
 }
 
@@ -117,6 +128,7 @@ std::shared_ptr<GroupState> GroupState::in_background(const std::shared_ptr<Grou
   auto& beside = group->in_background_[lane];
   if (!beside) {
     beside = std::make_shared<GroupState>(group->link_, group->ranks_, group->config_, lane + "/" + group->lane_);
+    const std::lock_guard state_lock(group->mutex_);
     beside->closed_ = group->closed_;
   }
   beside->set_axis_label(&group->axis_label());
@@ -142,18 +154,28 @@ void GroupState::receive_from_self(const at::Tensor& tensor, int tag, uint64_t t
 }
 
 void GroupState::close(const char* reason, bool in_good_order) {
-  if (closed_ == nullptr) closed_ = reason;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_ == nullptr) closed_ = reason;
+  }
   {
     const std::lock_guard lock(background_mutex_);
     for (auto& [lane, beside] : in_background_) beside->close(reason, in_good_order);
   }
-  for (auto& [device, transport] : transports_) {
+  for (auto& [device, transport] : transports()) {
     if (dynamic_cast<SyncBackend*>(transport.get()) == nullptr) continue;
     in_good_order ? transport->shutdown() : transport->abort();
   }
   if (under_way_.use_count() > 1) return;  // the backend's destructor would wait for them
-  checked_.clear();
-  transports_.clear();
+  Backends last, last_checked;             // which may wait: without the lock
+  const std::lock_guard lock(mutex_);
+  last.swap(transports_);
+  last_checked.swap(checked_);
+}
+
+GroupState::Backends GroupState::transports() const {
+  const std::lock_guard lock(mutex_);
+  return transports_;
 }
 
 void GroupState::end() {
@@ -161,7 +183,7 @@ void GroupState::end() {
     const std::lock_guard lock(background_mutex_);
     for (auto& [lane, beside] : in_background_) beside->end();
   }
-  for (auto& [device, transport] : transports_) {
+  for (auto& [device, transport] : transports()) {
     if (dynamic_cast<SyncBackend*>(transport.get()) != nullptr) transport->shutdown();
   }
 }

@@ -39,7 +39,10 @@ class GroupState {
   /// The same for users of c10d: a RecordingBackend around it where calls are compared.
   c10::intrusive_ptr<c10d::Backend> backend(c10::DeviceType device);
   void set_backend(c10::DeviceType device, c10::intrusive_ptr<c10d::Backend> backend);
-  bool has_transport(c10::DeviceType device) const { return transports_.count(device) > 0; }
+  bool has_transport(c10::DeviceType device) const {
+    const std::lock_guard lock(mutex_);
+    return transports_.count(device) > 0;
+  }
   bool serves(c10::DeviceType device) const;
 
   /// Messages of this rank to itself, which no transport need carry. The k-th turn gets the k-th message.
@@ -71,8 +74,12 @@ class GroupState {
     uint64_t turns = 0;
     std::map<uint64_t, at::Tensor> waiting;
   };
+  using Backends = std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>>;
   c10::intrusive_ptr<c10d::Backend> make(c10::DeviceType device, const std::string& backend,
                                          const char* operation) const;
+  Backends transports() const;
+  /// Under mutex_.
+  void check_open(const char* operation) const;
 
   std::shared_ptr<const Link> link_;
   std::vector<int64_t> ranks_;
@@ -83,10 +90,11 @@ class GroupState {
   std::map<std::string, std::shared_ptr<GroupState>> in_background_;  // by lane
   std::string name_;
   std::atomic<const std::string*> axis_label_{lasting_label("")};
-  std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>> transports_;
-  std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>> checked_;  // the same, wrapped
-  std::map<int, Mailbox> own_mail_;                                       // by tag
+  std::map<int, Mailbox> own_mail_;  // by tag
   std::shared_ptr<const void> under_way_ = std::make_shared<char>();
+  mutable std::mutex mutex_;  // of what follows: the thread of a lane makes its calls, and this rank's own closes it
+  Backends transports_;
+  Backends checked_;              // the same, wrapped
   const char* closed_ = nullptr;  // why
 };
 

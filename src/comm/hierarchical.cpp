@@ -50,27 +50,52 @@ std::vector<HierarchicalBackend::Wave> HierarchicalBackend::waves() const {
   return waves;
 }
 
-void HierarchicalBackend::abort() {
+HierarchicalBackend::CallScope::CallScope(HierarchicalBackend& backend, const char* operation) : backend_(backend) {
+  const std::lock_guard lock(backend.mutex_);
+  if (backend.closed_) {
+    throw_comm_error(ErrorText(operation, "the group broke in an earlier call")
+                         .fact("group", "ranks " + rank_list(backend.parts_.ranks))
+                         .help("start the program again"));
+  }
+  ++backend.under_way_;
+}
+
+HierarchicalBackend::CallScope::~CallScope() {
+  {
+    const std::lock_guard lock(backend_.mutex_);
+    --backend_.under_way_;
+    if (!backend_.closed_) return;
+  }
+  backend_.let_go();
+}
+
+// Closes the connections, so that the other hosts stop waiting, unless a call is using them: its end does, then.
+void HierarchicalBackend::let_go() {
+  c10::intrusive_ptr<c10d::Backend> last;  // its destructor may take a while: without the lock
+  const std::lock_guard lock(mutex_);
   closed_ = true;
+  if (under_way_ == 0) last = std::move(parts_.between);
+}
+
+void HierarchicalBackend::abort() {
   parts_.inside->abort();
-  parts_.between.reset();  // closes the connections: the other hosts stop waiting
+  let_go();
 }
 
 void HierarchicalBackend::shutdown() {
-  closed_ = true;
   parts_.inside->shutdown();
-  parts_.between.reset();
+  let_go();
 }
 
 HierarchicalBackend::WorkPtr HierarchicalBackend::send(Tensors& tensors, int to, int tag) {
-  check_open("send");
+  const CallScope scope(*this, "send");
   if (is_beside(to)) return parts_.inside->send(tensors, place_of(to), tag);
   Tensors bytes{as_bytes(tensors.at(0).contiguous())};
   return between().send(bytes, to, tag);
 }
 
 HierarchicalBackend::WorkPtr HierarchicalBackend::recv(Tensors& tensors, int from, int tag) {
-  check_open("receive");
+  const CallScope scope(*this, "receive");
   if (is_beside(from)) return parts_.inside->recv(tensors, place_of(from), tag);
   Tensors bytes{as_bytes(tensors.at(0))};
   return between().recv(bytes, from, tag);
@@ -86,17 +111,10 @@ std::function<void()> HierarchicalBackend::start_receive(const Tensor& tensor, i
   return [work = recv(tensors, from, tag)] { work->wait(); };
 }
 
-void HierarchicalBackend::check_open(const char* operation) const {
-  if (!closed_) return;
-  throw_comm_error(ErrorText(operation, "the group broke in an earlier call")
-                       .fact("group", "ranks " + rank_list(parts_.ranks))
-                       .help("start the program again"));
-}
-
 void HierarchicalBackend::run(const Call& call) {
   check_blocks_per_rank(call, parts_.ranks);
   check_on_cpu(call);
-  check_open(name_of(call.kind));
+  const CallScope scope(*this, name_of(call.kind));
   // What ranks of a host say to each other here serves the call; whether all mean the same by that is told with it.
   const PurposeScope own_calls(nullptr);
   std::vector<CallShape> calls;

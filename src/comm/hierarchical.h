@@ -2,6 +2,7 @@
 // The transport of ranks on several hosts of which some share one: what can stay inside a host goes through the host's
 // own transport, and what must leave it crosses once. CPU tensors.
 
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,6 @@ class HierarchicalBackend final : public SyncBackend {
   using Wave = std::vector<int>;
 
   void move(const Call& call);
-  void check_open(const char* operation) const;
   bool meet(const Call& call);
   std::vector<CallShape> descriptions_of_all(const Call& call);
   at::Tensor rows_of_all(const at::Tensor& mine);
@@ -73,9 +73,24 @@ class HierarchicalBackend final : public SyncBackend {
     for (size_t i = 1; i < hosts; ++i) f((static_cast<size_t>(host_) + i) % hosts);
   }
 
+  /// A call under way: another thread that closes the backend meanwhile leaves the connections to it.
+  class CallScope {
+   public:
+    CallScope(HierarchicalBackend& backend, const char* operation);
+    ~CallScope();
+    CallScope(const CallScope&) = delete;
+    CallScope& operator=(const CallScope&) = delete;
+
+   private:
+    HierarchicalBackend& backend_;
+  };
+  void let_go();
+
   HierarchicalParts parts_;
   int host_;
+  std::mutex mutex_;  // of what follows, and of parts_.between being let go
   bool closed_ = false;
+  int under_way_ = 0;
 };
 
 }  // namespace sherd::detail

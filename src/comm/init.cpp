@@ -32,10 +32,11 @@ using detail::Link;
 std::mutex process_mutex;
 std::shared_ptr<detail::WorldState> process_world;
 std::terminate_handler earlier_terminate = nullptr;
+pid_t joined_by = 0;
 
 // An exception that leaves main ends the process through std::terminate: tell the others first.
 [[noreturn]] void tell_and_terminate() {
-  if (const auto world = process_world; world && std::current_exception()) {
+  if (const auto world = process_world; world && ::getpid() == joined_by && std::current_exception()) {
     world->link().post_failure(detail::message_of_current_exception());
     if (world->link().keeps_store) {
       // The others notice when the connections close. Closing may wait for a call under way: not in this thread.
@@ -49,7 +50,9 @@ std::terminate_handler earlier_terminate = nullptr;
 
 // The process ends in good order. The others may still need the store that rank 0 keeps.
 void leave() {
+  if (::getpid() != joined_by) return;  // a process that was forked is not the rank
   const Link& link = process_world->link();
+  process_world->background().drain();  // others may wait for what this rank has not used
   process_world->saves().drain();
   link.post_end();
   process_world->end();
@@ -226,6 +229,7 @@ std::shared_ptr<detail::WorldState> join(const WorldOptions& options) {
 // Makes this the process's world and sees to it that the others learn how it ends.
 World adopt(std::shared_ptr<detail::WorldState> world) {
   process_world = std::move(world);
+  joined_by = ::getpid();
   earlier_terminate = std::set_terminate(tell_and_terminate);
   std::atexit(leave);
   return World(process_world);

@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 
+#include "comm/call_shape.h"
 #include "comm/errors.h"
 #include "comm/mpi_types.h"
 #include "comm/rank_list.h"
@@ -59,7 +60,8 @@ class MpiWork final : public c10d::Work {
     const std::lock_guard lock(settling_);
     if (c10d::Work::isCompleted()) return true;
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    if (after_) std::exchange(after_, nullptr)();
+    if (after_) after_();
+    after_ = nullptr;
     finish();
     return true;
   }
@@ -122,6 +124,17 @@ SyncBackend::WorkPtr MpiBackend::start(const Call& call, const std::function<voi
 }
 
 SyncBackend::WorkPtr MpiBackend::finish(const Call& call) {
+  check_blocks_per_rank(call, ranks_);
+  const auto is_dense = [](const Tensor& tensor) { return tensor.is_contiguous(); };
+  if (std::ranges::all_of(call.inputs, is_dense) && std::ranges::all_of(call.outputs, is_dense)) return begin(call);
+  return SyncBackend::finish(call);  // what is copied there and back is over when it returns
+}
+
+void MpiBackend::run(const Call& call) {
+  with_contiguous(call, [&](const Call& dense) { begin(dense)->wait(); });
+}
+
+SyncBackend::WorkPtr MpiBackend::begin(const Call& call) const {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   switch (call.kind) {
     case Collective::barrier:
@@ -139,8 +152,6 @@ SyncBackend::WorkPtr MpiBackend::finish(const Call& call) {
       return move(call);
   }
 }
-
-void MpiBackend::run(const Call& call) { finish(call)->wait(); }
 
 SyncBackend::WorkPtr MpiBackend::broadcast_from_root(const Call& call) const {
   return start(call, [&](MpiCall& made) {
@@ -317,7 +328,7 @@ SyncBackend::WorkPtr MpiBackend::reduce_blocks(const Call& call) const {
 }
 
 SyncBackend::WorkPtr MpiBackend::send(Tensors& tensors, int to, int tag) {
-  const Tensor& tensor = tensors.at(0);
+  const Tensor tensor = tensors.at(0).contiguous();
   const auto begin = [&](MpiCall& made) {
     const auto* bytes = static_cast<const char*>(tensor.const_data_ptr());
     in_parts(static_cast<int64_t>(tensor.nbytes()), most_, [&](int64_t first, int count) {
@@ -328,7 +339,8 @@ SyncBackend::WorkPtr MpiBackend::send(Tensors& tensors, int to, int tag) {
 }
 
 SyncBackend::WorkPtr MpiBackend::recv(Tensors& tensors, int from, int tag) {
-  const Tensor& tensor = tensors.at(0);
+  const Tensor& given = tensors.at(0);
+  const Tensor tensor = given.contiguous();
   const auto started = MpiProcess::get().start([&](MpiCall& made) {
     made.tensors = {tensor};
     auto* bytes = static_cast<char*>(tensor.mutable_data_ptr());
@@ -336,20 +348,20 @@ SyncBackend::WorkPtr MpiBackend::recv(Tensors& tensors, int from, int tag) {
       check_mpi(MPI_Irecv(bytes + first, count, MPI_BYTE, from, tag, communicator_, &new_request(made)), "receive");
     });
   });
-  const auto after = [call = started.get(), tensor] {
+  const auto after = [call = started.get(), tensor, given] {
     int64_t came = 0;
     for (const MPI_Status& status : call->statuses) {
       int count = 0;
       MPI_Get_count(&status, MPI_BYTE, &count);
       came += count;
     }
-    if (came == static_cast<int64_t>(tensor.nbytes())) return;
+    if (came == static_cast<int64_t>(tensor.nbytes())) return copy_elements(given, tensor);
     throw_comm_error(ErrorText("receive", "the tensor sent does not fit the tensor given")
                          .fact("sent", fmt::format("{} bytes", came))
                          .fact("given", fmt::format("{} bytes", tensor.nbytes()))
                          .help("receive into a tensor of the sender's dtype and size"));
   };
-  return c10::make_intrusive<MpiWork>(getRank(), started, Tensors{tensor}, after, timeout_);
+  return c10::make_intrusive<MpiWork>(getRank(), started, Tensors{given}, after, timeout_);
 }
 
 void MpiBackend::run_send(const Tensor& tensor, int to, int tag) {
@@ -408,12 +420,12 @@ c10::intrusive_ptr<c10d::Backend> make_mpi(const Meeting& meeting, int64_t most_
   check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
   check_mpi(MPI_Group_incl(world, meeting.size, members.data(), &group), "MPI_Group_incl");
   // Told apart from groups that other threads make meanwhile. Every MPI has tags up to 32767.
-  const auto tag = static_cast<int>(std::hash<std::string>()(rank_list(meeting.ranks)) % 32768);
+  const auto tag = static_cast<int>(std::hash<std::string>()(meeting.name + rank_list(meeting.ranks)) % 32768);
   check_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, &communicator), "MPI_Comm_create_group");
   MPI_Group_free(&group);
   MPI_Group_free(&world);
   MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN);
-  return c10::make_intrusive<MpiBackend>(communicator, meeting.rank, meeting.size, meeting.timeout, most_at_once);
+  return c10::make_intrusive<MpiBackend>(communicator, meeting.rank, meeting.ranks, meeting.timeout, most_at_once);
 }
 
 }  // namespace sherd::detail

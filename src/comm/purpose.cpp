@@ -1,5 +1,7 @@
 #include "comm/purpose.h"
 
+#include <fmt/format.h>
+
 namespace sherd::detail {
 namespace {
 
@@ -15,6 +17,14 @@ uint64_t hash_of(const std::string& text) {
 }  // namespace
 
 Purpose::Purpose(std::string what) : text(std::move(what)), hash(hash_of(text)) {}
+
+PurposePtr common_purpose(const std::vector<PurposePtr>& purposes) {
+  if (purposes.size() == 1) return purposes.front();
+  uint64_t hash = 0;
+  for (const PurposePtr& purpose : purposes) hash = hash * 31 + purpose->hash;
+  return std::make_shared<Purpose>(
+      fmt::format("{} and {} more ({:x})", purposes.front()->text, purposes.size() - 1, hash));
+}
 
 const PurposePtr& current_purpose() { return this_threads_purpose; }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace sherd::detail {
 
@@ -15,6 +16,9 @@ struct Purpose {
   const uint64_t hash;     // of the text; the same in every process
 };
 using PurposePtr = std::shared_ptr<const Purpose>;
+
+/// What is for all of these at once; there is at least one.
+PurposePtr common_purpose(const std::vector<PurposePtr>& purposes);
 
 /// This thread's, or null.
 const PurposePtr& current_purpose();

@@ -1,8 +1,10 @@
 #include "comm/recording.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <cstring>
+#include <span>
 
 #include "comm/call_shape.h"
 #include "comm/errors.h"
@@ -23,25 +25,35 @@ std::vector<at::Tensor> row_blocks(const at::Tensor& whole, const std::vector<in
   return blocks;
 }
 
+// As many bytes from each rank, one behind the other.
+void gather_bytes(c10d::Backend& backend, std::span<const std::byte> mine, std::span<std::byte> all) {
+  const auto device = backend.getBackendName() == "nccl"
+                          ? c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice()
+                          : c10::Device(c10::DeviceType::CPU);
+  const auto length = static_cast<int64_t>(mine.size());
+  at::Tensor in = at::empty({length}, at::kByte);
+  std::memcpy(in.mutable_data_ptr(), mine.data(), mine.size());
+  in = in.to(device);
+  at::Tensor out = at::empty({static_cast<int64_t>(all.size())}, in.options());
+  backend._allgather_base(out, in, {})->wait();
+  out = out.cpu();
+  std::memcpy(all.data(), out.const_data_ptr(), all.size());
+}
+
 }  // namespace
 
 void compare_calls(c10d::Backend& backend, const std::vector<int64_t>& ranks, const Call& call) {
   const int size = backend.getSize();
+  const CallSums sums = sums_of(call, backend.getRank(), size);
+  std::vector<CallSums> all_sums(static_cast<size_t>(size));
+  gather_bytes(backend, std::as_bytes(std::span(&sums, 1)), std::as_writable_bytes(std::span(all_sums)));
+  if (fit_together(all_sums)) return;
+  // All ranks know it now, and tell each other what they call.
   const std::string mine = encode(shape_of(call, size));
-  const auto length = static_cast<int64_t>(mine.size());
-  const auto device = backend.getBackendName() == "nccl"
-                          ? c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice()
-                          : c10::Device(c10::DeviceType::CPU);
-  at::Tensor in = at::from_blob(const_cast<char*>(mine.data()), {length}, at::kByte).clone().to(device);
-  at::Tensor out = at::empty({length * size}, in.options());
-  backend._allgather_base(out, in, {})->wait();
-  out = out.cpu();
+  std::string all(mine.size() * static_cast<size_t>(size), '\0');
+  gather_bytes(backend, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
   std::vector<CallShape> shapes;
-  for (int i = 0; i < size; ++i) {
-    const auto* at = reinterpret_cast<const char*>(out.const_data_ptr<uint8_t>()) + i * length;
-    shapes.push_back(decode(std::string(at, mine.size()), size));
-  }
-  if (fit_together(shapes)) return;
+  for (size_t at = 0; at < all.size(); at += mine.size()) shapes.push_back(decode(all.substr(at, mine.size()), size));
   ErrorText text(name_of(call.kind), kDifferentCalls);
   for (const auto& [who, what] : calls_by_rank(ranks, shapes)) text.fact(who, what);
   throw_comm_error(text.help(kDifferentCallsHelp));

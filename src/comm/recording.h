@@ -11,8 +11,9 @@
 
 namespace sherd::detail {
 
-/// Exchanges what the ranks are about to call in a small all_gather, and throws the same c10::DistBackendError on each
-/// of them where their calls do not fit together. `ranks` are the world's ranks of the members, for the text.
+/// Exchanges a few numbers of what the ranks are about to call in a small all_gather, and throws the same
+/// c10::DistBackendError on each of them where their calls do not fit together. `ranks` are the world's ranks of the
+/// members, for the text.
 void compare_calls(c10d::Backend& backend, const std::vector<int64_t>& ranks, const Call& call);
 
 using CallLog = std::vector<std::string>;  // describe(call), in order

@@ -92,9 +92,10 @@ size_t ShmHub::room(int slots) const { return room_ / static_cast<size_t>(slots)
 void ShmHub::arrive_and_wait(const char* operation) {
   ++round_;
   control(rank()).arrived.raise(round_);
+  Clock::time_point end;
   for (int i = 1; i < size(); ++i) {
     const int peer = (rank() + i) % size();
-    wait(operation, peer, control(peer).arrived, round_);
+    wait_until(end, operation, peer, control(peer).arrived, round_);
   }
 }
 
@@ -133,15 +134,20 @@ void ShmHub::tell_apart(const Call& call) {
 }
 
 void ShmHub::wait(const char* operation, int peer, ShmSignal& signal, uint32_t least) {
-  std::chrono::steady_clock::time_point end;  // known once somebody looks at the clock
+  Clock::time_point end;
+  wait_until(end, operation, peer, signal, least);
+}
+
+// `end` is known once somebody looks at the clock.
+void ShmHub::wait_until(Clock::time_point& end, const char* operation, int peer, ShmSignal& signal, uint32_t least) {
   wait_for(signal, least, patience_, [&] {
-    if (end == std::chrono::steady_clock::time_point()) end = std::chrono::steady_clock::now() + members_.timeout;
+    if (end == Clock::time_point()) end = Clock::now() + members_.timeout;
     // It may have raised the signal before it left.
     const bool left = has_left(peer) || !process(peer).alive();
     if (signal.reached(least)) return;
     if (broken_) refuse_closed(operation);
     if (left) say_lost(operation, peer);
-    if (std::chrono::steady_clock::now() < end) return;
+    if (Clock::now() < end) return;
     const bool meeting = &signal == &control(peer).arrived;
     std::vector<int64_t> missing;
     for (int i = 0; i < size(); ++i) {
@@ -189,6 +195,7 @@ bool ShmHub::has_left(int rank) const { return control(rank).left.load(std::memo
 
 void ShmHub::leave(const std::string& reason) noexcept {
   if (segment_.empty() || has_left(rank())) return;
+  if (process(rank()).pid != ::getpid()) return;  // a process that was forked is not the rank
   Control& mine = control(rank());
   const size_t length = std::min(reason.size(), kReason - 1);
   std::memcpy(mine.reason.data(), reason.data(), length);

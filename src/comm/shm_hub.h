@@ -83,16 +83,19 @@ class ShmHub {
   bool broken() const { return broken_; }
   bool has_left(int rank) const;
   [[noreturn]] void refuse_closed(const char* operation) const;
+  /// A rank has gone: throws what it left to say, and this one leaves, too.
+  [[noreturn]] void say_lost(const char* operation, int peer);
 
  private:
   struct Control;
+  using Clock = std::chrono::steady_clock;
 
   std::byte* area(int rank, uint32_t round) const;
   Control& control(int rank) const;
   int64_t* numbers_of(int rank) const;
   void arrive_and_wait(const char* operation);
+  void wait_until(Clock::time_point& end, const char* operation, int peer, ShmSignal& signal, uint32_t least);
   [[noreturn]] void tell_apart(const Call& call);
-  [[noreturn]] void say_lost(const char* operation, int peer);
   [[noreturn]] void say_late(const char* operation, const std::vector<int64_t>& missing);
 
   ShmSegment segment_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <system_error>
 
 #include "comm/sync_backend.h"
 
@@ -96,17 +97,25 @@ void ShmMail::post(int to, int tag, const at::Tensor& tensor) {
   append(to, outbox, record, data.const_data_ptr());
 }
 
+// A segment of another rank, which may have gone with what it had posted.
+ShmSegment ShmMail::open_segment(int from, int descriptor) const {
+  try {
+    return ShmSegment::open(hub_->process(from).pid, descriptor);
+  } catch (const std::system_error&) {
+    if (hub_->has_left(from) || !hub_->process(from).alive()) hub_->say_lost("receive", from);
+    throw;
+  }
+}
+
 // The next message of a rank; waits for it.
 ShmMail::Record& ShmMail::next_record(int from, Inbox& inbox) {
   ShmMailSlot& slot = hub_->mail(from, hub_->rank());
   for (;;) {
     hub_->wait("receive", from, slot.posted, inbox.taken + 1);
-    if (inbox.segment.empty()) {
-      inbox.segment = ShmSegment::open(hub_->process(from).pid, slot.first.load(std::memory_order_acquire));
-    }
+    if (inbox.segment.empty()) inbox.segment = open_segment(from, slot.first.load(std::memory_order_acquire));
     auto& record = *reinterpret_cast<Record*>(inbox.segment.data() + inbox.offset);
     if (record.kind == RecordKind::message) return record;
-    if (record.kind == RecordKind::next) inbox.segment = ShmSegment::open(hub_->process(from).pid, record.next);
+    if (record.kind == RecordKind::next) inbox.segment = open_segment(from, record.next);
     inbox.offset = 0;
     slot.taken.raise(++inbox.taken);
   }
@@ -149,11 +158,11 @@ void ShmMail::take(int from, int tag, uint64_t turn, const at::Tensor& tensor) {
     }
     try {
       check_fits(message, tensor);
-    } catch (...) {
+      copy_elements(tensor, message);
+    } catch (...) {  // it was this one's turn all the same
       done();
       throw;
     }
-    copy_elements(tensor, message);
     done();
   }
 }

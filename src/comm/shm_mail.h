@@ -54,6 +54,7 @@ class ShmMail {
   };
   struct Record;
 
+  ShmSegment open_segment(int from, int descriptor) const;
   Record& next_record(int from, Inbox& inbox);
   void make_room(int to, Outbox& outbox, size_t bytes);
   void append(int to, Outbox& outbox, const Record& record, const void* data);

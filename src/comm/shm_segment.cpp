@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <system_error>
 #include <utility>
 
@@ -120,7 +122,9 @@ ProcessId ProcessId::of(pid_t pid) {
 bool ProcessId::alive() const {
   char state = 0;
   uint64_t began = 0;
-  return read_stat(std::to_string(pid), state, began) && began == start && state != 'Z' && state != 'X';
+  // Where this process has no descriptor left to read with, the kernel still knows.
+  if (!read_stat(std::to_string(pid), state, began)) return ::kill(pid, 0) == 0 || errno == EPERM;
+  return began == start && state != 'Z' && state != 'X';
 }
 
 }  // namespace sherd::detail

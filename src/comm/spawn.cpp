@@ -59,6 +59,7 @@ void spawn(int n, const std::function<void(World&)>& fn, const WorldOptions& opt
       at::set_num_threads(threads_each);
       set_up_autograd();
       fn(world);
+      world.state()->background().drain();  // others may wait for what this rank has not used
       world.state()->saves().drain();
       world.state()->link().post_end();
       world.state()->end_rpc();
@@ -68,6 +69,11 @@ void spawn(int n, const std::function<void(World&)>& fn, const WorldOptions& opt
       first_failed.compare_exchange_strong(none, rank);
       world.fail(detail::message_of_current_exception());
     }
+  };
+  // A rank may have told the others of its failure (World::fail) before its exception came here, and theirs before it.
+  const auto first_to_fail = [&] {
+    const auto told = link_of(0, n, options, store, hubs).find_failure();
+    return told && errors[static_cast<size_t>(told->first)] ? static_cast<int>(told->first) : first_failed.load();
   };
   std::vector<std::thread> threads;
   threads.reserve(static_cast<size_t>(n));
@@ -82,7 +88,7 @@ void spawn(int n, const std::function<void(World&)>& fn, const WorldOptions& opt
   for (std::thread& thread : threads) thread.join();
   at::set_num_threads(threads_before);
   if (no_thread) std::rethrow_exception(no_thread);
-  if (first_failed >= 0) std::rethrow_exception(errors[static_cast<size_t>(first_failed.load())]);
+  if (const int failed = first_to_fail(); failed >= 0) std::rethrow_exception(errors[static_cast<size_t>(failed)]);
 }
 
 }  // namespace sherd

@@ -150,7 +150,7 @@ c10d::ReduceOp to_c10d(ReduceOp op) {
 }
 
 void copy_elements(const at::Tensor& to, const at::Tensor& from) {
-  if (to.numel() != 0 && to.const_data_ptr() != from.const_data_ptr()) to.view({-1}).copy_(from.view({-1}));
+  if (to.numel() != 0 && to.const_data_ptr() != from.const_data_ptr()) to.copy_(from.reshape(to.sizes()));
 }
 
 void check_fits(const at::Tensor& message, const at::Tensor& tensor) {
@@ -181,10 +181,10 @@ void with_contiguous(const Call& call, const std::function<void(const Call&)>& f
   Call dense = call;
   for (at::Tensor& tensor : dense.inputs) tensor = tensor.contiguous();
   for (at::Tensor& tensor : dense.outputs) tensor = tensor.contiguous();
-  // What is reduced or broadcast is input and output in one.
-  if (!call.inputs.empty() && !call.outputs.empty() && call.inputs.front().is_same(call.outputs.front())) {
-    dense.inputs = dense.outputs;
-  }
+  // What is reduced or broadcast is input and output in one. In lists one block may be both, and the others not.
+  const bool in_place =
+      call.kind == Collective::all_reduce || call.kind == Collective::reduce || call.kind == Collective::broadcast;
+  if (in_place) dense.inputs = dense.outputs;
   f(dense);
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     if (!call.outputs[i].is_same(dense.outputs[i])) call.outputs[i].copy_(dense.outputs[i]);

@@ -27,8 +27,6 @@ bool is_plain(const at::Tensor& tensor) {
   return tensor.device().is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
-constexpr uint64_t kAnyMeeting = std::numeric_limits<uint64_t>::max();
-
 // Up to this many bytes of a rank are copied: cheaper than a second meeting, after which the tensors may change. Of
 // what every rank reduces as a whole, fewer.
 constexpr size_t kStaged = size_t{128} * 1024;
@@ -70,14 +68,15 @@ ThreadHub::Record& ThreadHub::new_record(int rank) {
   return slot.records[slot.first % 2];
 }
 
-bool ThreadHub::meet(int rank, const Call& call, const std::vector<ByteRuns>& runs) {
+bool ThreadHub::meet(int rank, const Call& call, const std::vector<ByteRuns>& runs,
+                     const std::vector<ByteRuns>& places) {
   check_blocks_per_rank(call, ranks_);
   check_open(call.kind);
   Record& mine = new_record(rank);
   write_numbers(call, size(), mine.numbers());
   mine.head().staged = runs.empty() && can_be_staged(call) ? 1 : 0;
   if (mine.head().staged == 0) {
-    show(mine, call, runs);
+    show(mine, call, runs, places);
   } else if (call.kind != Collective::broadcast || call.root == rank) {
     stage(rank, call, mine);
   }
@@ -91,7 +90,7 @@ bool ThreadHub::meet(int rank, const Call& call, const std::vector<ByteRuns>& ru
   }
   if (!fit_together(numbers.data(), size())) tell_apart(rank, call);
   if (staged == slots_.size()) return true;
-  if (staged > 0) publish(rank, call, runs);  // some gave copies, others their tensors
+  if (staged > 0) publish(rank, call, runs, places);  // some gave copies, others their tensors
   return false;
 }
 
@@ -119,16 +118,19 @@ const std::byte* ThreadHub::staged(int reader, int from, const Call& mine) const
 
 std::byte* ThreadHub::plain(int reader, int rank) const { return record(reader, rank).head().plain; }
 
-void ThreadHub::show(Record& record, const Call& call, const std::vector<ByteRuns>& runs) {
+void ThreadHub::show(Record& record, const Call& call, const std::vector<ByteRuns>& runs,
+                     const std::vector<ByteRuns>& places) {
   const bool plain = call.kind == Collective::all_reduce && is_plain(call.outputs.front());
   record.head().plain = plain ? static_cast<std::byte*>(call.outputs.front().mutable_data_ptr()) : nullptr;
   record.call = call;
   record.runs = runs;
+  record.places = places;
 }
 
 // A meeting in which every rank shows its call itself.
-void ThreadHub::publish(int rank, const Call& call, const std::vector<ByteRuns>& runs) {
-  show(new_record(rank), call, runs);
+void ThreadHub::publish(int rank, const Call& call, const std::vector<ByteRuns>& runs,
+                        const std::vector<ByteRuns>& places) {
+  show(new_record(rank), call, runs, places);
   arrive(rank, call);
 }
 
@@ -145,6 +147,7 @@ void ThreadHub::part(int rank) {
   for (Record& record : slots_[static_cast<size_t>(rank)].records) {
     record.call = Call();
     record.runs.clear();
+    record.places.clear();
   }
 }
 
@@ -198,7 +201,7 @@ void ThreadHub::sleep_until_all_came(uint64_t meeting, const char* operation) {
 
 // Every rank has found that the calls differ.
 void ThreadHub::tell_apart(int rank, const Call& call) {
-  publish(rank, call, {});
+  publish(rank, call);
   std::vector<CallShape> shapes;
   for (int i = 0; i < size(); ++i) shapes.push_back(shape_of(this->call(rank, i), size()));
   {
@@ -221,7 +224,11 @@ std::optional<ThreadHub::Failure> ThreadHub::gone(uint64_t meeting) const {
     if (slots_[i].gone && slots_[i].arrived < meeting) ranks.push_back(ranks_[i]);
   }
   if (ranks.empty()) return std::nullopt;
-  return Failure{gone_problem(ranks), {{"group", "ranks " + rank_list(ranks_)}}, kDifferentCallsHelp};
+  return gone_by(ranks);
+}
+
+ThreadHub::Failure ThreadHub::gone_by(const std::vector<int64_t>& ranks) const {
+  return {gone_problem(ranks), {{"group", "ranks " + rank_list(ranks_)}}, kDifferentCallsHelp};
 }
 
 void ThreadHub::leave(int64_t world_rank) {
@@ -268,7 +275,7 @@ at::Tensor ThreadHub::take(int from, int to, int tag, uint64_t turn) {
       changed_.wait_for(lock, timeout_, [&] { return box.waiting.count(turn) > 0 || failure_ || sender.gone; });
   const auto message = box.waiting.find(turn);
   if (message == box.waiting.end()) {
-    if (sender.gone) break_up(*gone(kAnyMeeting));
+    if (sender.gone) break_up(gone_by({ranks_[static_cast<size_t>(from)]}));
     if (!over) break_up(late({ranks_[static_cast<size_t>(from)]}));
     throw_failure("receive");
   }

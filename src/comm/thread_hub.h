@@ -32,8 +32,10 @@ class ThreadHub {
   /// other: on a difference every rank throws. True where what every rank gives is small and on the CPU: then copies of
   /// it are in staged(), and the call needs no other meeting. Otherwise the tensors themselves are in call(), and the
   /// ranks meet again in part(). With `runs`, the elements that this rank gives lie in these, one for each of the
-  /// call's inputs, which only say how many there are.
-  bool meet(int rank, const Call& call, const std::vector<ByteRuns>& runs = {});
+  /// call's inputs, which only say how many there are; with `places`, others may write what this rank takes, one for
+  /// each of the call's outputs.
+  bool meet(int rank, const Call& call, const std::vector<ByteRuns>& runs = {},
+            const std::vector<ByteRuns>& places = {});
   /// A further meeting within the same call.
   void meet_again(int rank);
   /// The last meeting of a call; what this rank published is let go.
@@ -42,6 +44,7 @@ class ThreadHub {
   const Call& call(int reader, int rank) const { return record(reader, rank).call; }
   /// Where the elements of that lie; nothing where they are its tensors.
   const std::vector<ByteRuns>& runs(int reader, int rank) const { return record(reader, rank).runs; }
+  const std::vector<ByteRuns>& places(int reader, int rank) const { return record(reader, rank).places; }
   /// What `from`, another rank, gives to `reader`, whose call is `mine`: the same to all, or one block to each.
   const std::byte* staged(int reader, int from, const Call& mine) const;
   /// Where the bytes of a rank's all_reduce lie; null where they do not lie in order in memory of the host.
@@ -77,8 +80,9 @@ class ThreadHub {
     std::vector<Line> told;      // Told, and numbers behind it: see write_numbers
     std::vector<Line> bytes;     // what it gives to others, block after block, with room for its own
     Call call;                   // a copy, so that the tensors outlive a rank that fails in the middle
-    std::vector<ByteRuns> runs;  // likewise
-    DeviceMark mark;             // the work on a GPU that must be over before others read
+    std::vector<ByteRuns> runs;  // likewise, as are
+    std::vector<ByteRuns> places;
+    DeviceMark mark;  // the work on a GPU that must be over before others read
 
     Told& head() { return *reinterpret_cast<Told*>(told.data()); }
     const Told& head() const { return *reinterpret_cast<const Told*>(told.data()); }
@@ -113,14 +117,17 @@ class ThreadHub {
   bool all_came(uint64_t meeting) const;
   void arrive(int rank, const Call& call);
   void sleep_until_all_came(uint64_t meeting, const char* operation);
-  static void show(Record& record, const Call& call, const std::vector<ByteRuns>& runs);
-  void publish(int rank, const Call& call, const std::vector<ByteRuns>& runs);
+  static void show(Record& record, const Call& call, const std::vector<ByteRuns>& runs,
+                   const std::vector<ByteRuns>& places);
+  void publish(int rank, const Call& call, const std::vector<ByteRuns>& runs = {},
+               const std::vector<ByteRuns>& places = {});
   void stage(int rank, const Call& call, Record& record) const;
   [[noreturn]] void tell_apart(int rank, const Call& call);
   void break_up(Failure failure);
   [[noreturn]] void throw_failure(const char* operation) const;
   Failure late(const std::vector<int64_t>& missing) const;
   std::optional<Failure> gone(uint64_t meeting) const;
+  Failure gone_by(const std::vector<int64_t>& ranks) const;
 
   const std::vector<int64_t> ranks_;
   const std::chrono::milliseconds timeout_;

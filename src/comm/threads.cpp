@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "comm/copy.h"
 #include "comm/reducer.h"
@@ -21,6 +22,13 @@ constexpr size_t kPiece = size_t{128} * 1024;
 
 bool plain(const at::Tensor& tensor) {
   return tensor.device().is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+// From where to where the share of a rank goes, of whole lines.
+std::pair<size_t, size_t> share_of(size_t total, int rank, int ranks) {
+  const size_t share = (total / static_cast<size_t>(ranks) + kLine) / kLine * kLine;
+  const size_t begin = std::min(total, static_cast<size_t>(rank) * share);
+  return {begin, std::min(total, begin + share)};
 }
 
 // Ranks read in different orders, so that they do not all read one rank's memory at once.
@@ -47,10 +55,13 @@ void ThreadsBackend::run(const Call& call) {
 
 // Each element is copied once, from where it lies on one rank to where it belongs on another.
 void ThreadsBackend::run_runs(const Call& call, const RunMove& move) {
-  hub_->meet(getRank(), call, move.gives);
+  size_t bytes = 0;
+  for (const ByteRuns& runs : move.takes) bytes += runs.size();
+  // Of a gather all ranks take the same bytes, and so come to the same answer.
+  const bool by_shares = call.kind == Collective::all_gather && best_for(bytes) == CopyTo::memory;
+  hub_->meet(getRank(), call, move.gives, by_shares ? move.takes : std::vector<ByteRuns>());
   guarded(call, [&] {
-    size_t bytes = 0;
-    for (const ByteRuns& runs : move.takes) bytes += runs.size();
+    if (by_shares && gather_runs_by_shares(bytes)) return hub_->part(getRank());
     const size_t block = call.kind == Collective::all_gather ? 0 : static_cast<size_t>(getRank());
     for_each_from(getRank(), move.takes.size(), [&](size_t i) {
       copy_all(move.takes[i], runs_from(static_cast<int>(i), block), best_for_gathered(bytes));
@@ -92,9 +103,7 @@ void ThreadsBackend::share_out(const std::vector<at::Tensor>& given,
                                const std::vector<std::vector<at::Tensor>>& places) const {
   size_t total = 0;
   for (const at::Tensor& tensor : given) total += tensor.nbytes();
-  const auto n = static_cast<size_t>(getSize());
-  const size_t share = (total / n + kLine) / kLine * kLine;
-  const size_t begin = std::min(total, static_cast<size_t>(getRank()) * share), end = std::min(total, begin + share);
+  const auto [begin, end] = share_of(total, getRank(), getSize());
   size_t at = 0;  // of given[i] among all bytes
   for (size_t i = 0; i < given.size(); ++i) {
     const auto* from = static_cast<const std::byte*>(given[i].const_data_ptr());
@@ -107,6 +116,39 @@ void ThreadsBackend::share_out(const std::vector<at::Tensor>& given,
     }
     at += given[i].nbytes();
   }
+}
+
+// The same for elements that lie in runs; false where a rank shows no places for what it takes.
+bool ThreadsBackend::gather_runs_by_shares(size_t bytes) const {
+  const int me = getRank();
+  for (int k = 0; k < getSize(); ++k) {
+    if (hub_->places(me, k).empty()) return false;
+  }
+  const auto [begin, end] = share_of(bytes, me, getSize());
+  size_t at = 0;  // of what rank i gives among all bytes
+  for (int i = 0; i < getSize(); ++i) {
+    const ByteRuns& given = hub_->runs(me, i).front();
+    const size_t first = std::max(begin, at), last = std::min(end, at + given.size());
+    if (first < last) {
+      RunCursor from(given);
+      from.pass(first - at);
+      std::vector<RunCursor> to;
+      for (int k = 0; k < getSize(); ++k) {
+        to.emplace_back(hub_->places(me, k)[static_cast<size_t>(i)]);
+        to.back().pass(first - at);
+      }
+      for (size_t here = first; here < last; here += kPiece) {
+        const size_t now = std::min(kPiece, last - here);
+        for (RunCursor& place : to) {
+          RunCursor again = from;
+          copy_between(place, again, now, CopyTo::memory);
+        }
+        from.pass(now);
+      }
+    }
+    at += given.size();
+  }
+  return true;
 }
 
 // An all_gather of many bytes, all of them laid out plainly on every rank; false where it is another one.

@@ -34,6 +34,7 @@ class ThreadsBackend final : public SyncBackend, public TakesRuns {
   void copy_from_root(const Call& call) const;
   void share_out(const std::vector<at::Tensor>& given, const std::vector<std::vector<at::Tensor>>& places) const;
   bool gather_by_shares(const Call& call) const;
+  bool gather_runs_by_shares(size_t bytes) const;
   ByteRuns runs_from(int rank, size_t block) const;
   std::vector<at::Tensor> inputs_of_all(size_t block) const;
 

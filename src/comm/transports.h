@@ -26,6 +26,7 @@ struct Meeting {
   std::chrono::milliseconds timeout{0};
   std::vector<int64_t> ranks = {};  // the world's numbers of the members, for messages
   bool whole_errors = false;        // no Link will say more about what went wrong
+  std::string name = {};            // that no other group of the world has
 };
 
 c10::intrusive_ptr<c10d::Backend> make_gloo(const Meeting& meeting);

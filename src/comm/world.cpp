@@ -109,6 +109,7 @@ bool World::checks_calls() const { return state_->link().check; }
 std::chrono::milliseconds World::timeout() const { return state_->link().timeout; }
 void World::fail(std::string_view message) const { state_->fail(std::string(message)); }
 void World::close() const {
+  state_->background().drain();
   state_->saves().drain();
   state_->close("this rank has closed its world", true);
 }

@@ -1,6 +1,7 @@
 #include "plan/crossing.h"
 
 #include <algorithm>
+#include <map>
 
 #include "plan/places.h"
 
@@ -55,6 +56,9 @@ class Reducing {
 
   size_t parts() const { return parts_; }
 
+  // What lies at a place of the source.
+  RunGrid rows_at(const Dims& source) const { return grid_at(from_, source); }
+
   // All meetings of the rank at a coordinate of the target, in an order that all ranks of its place know.
   std::vector<Meeting> meetings(const Dims& coordinate) const {
     std::vector<Meeting> result;
@@ -62,7 +66,7 @@ class Reducing {
     if (is_empty(wanted)) return result;
     const Dims target = place_of(to_, coordinate);
     for (Dims& source : places_touched(from_, wanted)) {
-      RunGrid rows = intersect(grid_at(source), wanted);
+      RunGrid rows = intersect(rows_at(source), wanted);
       std::vector<int64_t> who = shared_ ? reducers(source, target) : std::vector{to_.mesh.rank_at(coordinate)};
       result.push_back({std::move(source), std::move(rows), std::move(who)});
     }
@@ -116,7 +120,6 @@ class Reducing {
     for (int64_t& at : place) at = std::max<int64_t>(at, 0);
     return grid_of(layout, place);
   }
-  RunGrid grid_at(const Dims& source) const { return grid_at(from_, source); }
 
   std::vector<int64_t> reducers(const Dims& source, const Dims& target) const {
     std::vector<int64_t> all = wanting(target);
@@ -162,7 +165,13 @@ Redistribution exchanged(const Layout& from, const Layout& to, int64_t element_s
   return plan;
 }
 
-Redistribution reduced(const Layout& from, const Layout& to, int64_t element_size, const std::vector<Dims>& places,
+// The sizes of elements: of parts, and of what they come to.
+struct ElementSizes {
+  int64_t part = 0;
+  int64_t result = 0;
+};
+
+Redistribution reduced(const Layout& from, const Layout& to, const ElementSizes& sizes, const std::vector<Dims>& places,
                        bool shared) {
   const Reducing reducing(from, to, shared);
   Redistribution plan;
@@ -186,30 +195,52 @@ Redistribution reduced(const Layout& from, const Layout& to, int64_t element_siz
     }
     reduce.messages = std::max(reduce.messages, messages);
   }
-  add(plan, std::move(reduce), parts, element_size, places.size());
+  add(plan, std::move(reduce), parts, sizes.part, places.size());
   if (!shared) return plan;
   exchange.messages = 1;
   for (const int64_t axis : exchange.axes) exchange.messages *= to.mesh.size(axis);
   --exchange.messages;
-  add(plan, std::move(exchange), results, element_size, places.size());
+  add(plan, std::move(exchange), results, sizes.result, places.size());
   return plan;
 }
 
 }  // namespace
 
 Redistribution plan_crossing(const Layout& from, const Layout& to, int64_t element_size, const PlanOptions& options) {
-  const std::vector<Dims> places = measured_places(to.mesh, 16);
+  const std::vector<Dims> places = measured_places(to.mesh, 16, to.placements, to.placements);
   if (partial_axes(from).empty()) return exchanged(from, to, element_size, places);
-  if (sharing_axes(to).empty()) return reduced(from, to, element_size, places, false);
-  Redistribution fewest = reduced(from, to, element_size, places, true);
+  const ElementSizes sizes{options.reduced_size > 0 ? options.reduced_size : element_size, element_size};
+  if (sharing_axes(to).empty()) return reduced(from, to, sizes, places, false);
+  Redistribution fewest = reduced(from, to, sizes, places, true);
   const bool small = sherd::numel(from.shape) * element_size < kSmallTensor;
   if (options.prefer == Prefer::bytes || (options.prefer == Prefer::automatic && !small)) return fewest;
   // Everyone reduces all that it wants: more bytes, one call.
-  Redistribution once = reduced(from, to, element_size, places, false);
+  Redistribution once = reduced(from, to, sizes, places, false);
   if (seconds(fewest, options.costs) <= seconds(once, options.costs)) return fewest;
   once.fewest_bytes = fewest.bytes;
   once.its_messages = fewest.messages;
   return once;
+}
+
+Contributions contributions(const Layout& from, const std::vector<RankPart>& to, int64_t rank) {
+  const Reducing reducing(from, from, false);
+  Contributions result{.parts = reducing.parts()};
+  std::map<int64_t, int64_t> given;
+  for (const RankPart& wanted : to) {
+    if (is_empty(wanted.rows)) continue;
+    for (const Dims& place : places_touched(from, wanted.rows)) {
+      const RunGrid rows = intersect(reducing.rows_at(place), wanted.rows);
+      for (size_t c = 0; c < result.parts; ++c) {
+        const int64_t giver = reducing.giver_of(place, c, wanted.rank);
+        const size_t number = wanted.number * result.parts + c;
+        if (giver == rank) result.transfers.gives.push_back({wanted.rank, 0, number, rows});
+        if (wanted.rank == rank) result.transfers.takes.push_back({giver, 0, number, rows});
+        result.most_given = std::max(result.most_given, given[giver] += numel(rows));
+      }
+    }
+  }
+  result.transfers = sorted(std::move(result.transfers));
+  return result;
 }
 
 Reductions reductions(const Layout& from, const Layout& to, int64_t rank, bool shared) {

@@ -14,6 +14,8 @@ namespace sherd::plan {
 /// Partials, a reduction at ranks of the target, and an exchange among those that want the same rows and shared the
 /// work. Costs what a few ranks' parts touch, not what all do.
 ///
+/// `element_size`: of what travels, but for the parts of Partials, whose is options.reduced_size.
+///
 /// With Prefer::bytes no plan moves less: every rank receives just what it wants and does not have, and every element
 /// of a Partial is reduced once, at a rank that wants it and has a part of it where there is one.
 Redistribution plan_crossing(const Layout& from, const Layout& to, int64_t element_size,
@@ -28,5 +30,14 @@ struct Reductions {
 };
 /// `shared`: ranks that want the same rows share the work, as where the plan has a second step.
 Reductions reductions(const Layout& from, const Layout& to, int64_t rank, bool shared);
+
+/// The parts of the elements that ranks ask for: `to` names all that all of them want. Each reduces its own, part `c`
+/// of what it calls number `n` having the number n * parts + c.
+struct Contributions {
+  size_t parts = 1;
+  Transfers transfers = {};
+  int64_t most_given = 0;  // elements, by any rank
+};
+Contributions contributions(const Layout& from, const std::vector<RankPart>& to, int64_t rank);
 
 }  // namespace sherd::plan

@@ -51,7 +51,23 @@ int64_t giver(const Mesh& mesh, Dims place, int64_t taker) {
   return mesh.rank_at(place);
 }
 
-std::vector<Dims> measured_places(const Mesh& mesh, int64_t exact_up_to) {
+namespace {
+
+// Along an axis, where the rows are that a user chose for it; `otherwise` where none did.
+int64_t most_rows_at(const Placement& placement, int64_t otherwise) {
+  const auto* ragged = std::get_if<Ragged>(&placement);
+  if (ragged == nullptr) return otherwise;
+  size_t most = 0;
+  const auto rows = [&](size_t i) { return ragged->cuts[i + 1] - ragged->cuts[i]; };
+  for (size_t i = 1; i + 1 < ragged->cuts.size(); ++i) {
+    if (rows(i) > rows(most)) most = i;
+  }
+  return static_cast<int64_t>(most);
+}
+
+}  // namespace
+
+std::vector<Dims> measured_places(const Mesh& mesh, int64_t exact_up_to, const Placements& from, const Placements& to) {
   std::vector<Dims> places;
   if (mesh.size() <= exact_up_to) {
     for (int64_t i = 0; i < mesh.size(); ++i) places.push_back(mesh.coordinate_at(i));
@@ -61,9 +77,23 @@ std::vector<Dims> measured_places(const Mesh& mesh, int64_t exact_up_to) {
   for (int64_t corner = 0; corner < int64_t{1} << std::min<size_t>(ndim, 4); ++corner) {
     Dims place(ndim, 0);
     for (size_t axis = 0; axis < ndim; ++axis) {
-      if ((corner >> std::min<size_t>(axis, 3) & 1) != 0) place[axis] = mesh.size(static_cast<int64_t>(axis)) - 1;
+      const bool far = (corner >> std::min<size_t>(axis, 3) & 1) != 0;
+      const int64_t last = mesh.size(static_cast<int64_t>(axis)) - 1;
+      place[axis] = far ? most_rows_at(to[axis], last) : most_rows_at(from[axis], 0);
     }
     places.push_back(std::move(place));
+  }
+  return places;
+}
+
+std::vector<Dims> counted_places(const Mesh& mesh) {
+  constexpr int64_t kCounted = 64;
+  std::vector<Dims> places;
+  for (int64_t i = 0; i < std::min(mesh.size(), kCounted); ++i) {
+    // Places that lie anywhere, the same in every process.
+    const uint64_t anywhere = static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15ULL >> 16;
+    const bool all = mesh.size() <= kCounted;
+    places.push_back(mesh.coordinate_at(all ? i : static_cast<int64_t>(anywhere % static_cast<uint64_t>(mesh.size()))));
   }
   return places;
 }

@@ -38,8 +38,12 @@ void for_each_replica(const Mesh& mesh, Dims place, const Visit& visit) {
 int64_t giver(const Mesh& mesh, Dims place, int64_t taker);
 
 /// Coordinates whose parts are measured: all of a small mesh, the corners of a larger one. Cheap, and enough to compare
-/// plans.
-std::vector<Dims> measured_places(const Mesh& mesh, int64_t exact_up_to);
+/// plans. Where a user chose the rows of an axis, the corner is where most of them are.
+std::vector<Dims> measured_places(const Mesh& mesh, int64_t exact_up_to, const Placements& from, const Placements& to);
+
+/// Coordinates at which a plan is looked at once more, and its bytes are counted: all of a mesh of up to 64 ranks, 64
+/// of a larger one.
+std::vector<Dims> counted_places(const Mesh& mesh);
 
 bool is_empty(const RunGrid& grid);
 

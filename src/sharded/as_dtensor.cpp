@@ -103,9 +103,10 @@ Tensor moved_dtensor(const Tensor& tensor, const DeviceMesh& mesh, const Placeme
   const std::vector<Tensor> pieces = plain_pieces(tensor);
   for (size_t i = 0; i < pieces.size(); ++i) held.push_back({pieces[i], plan::grid_of(from.boxes[i])});
   const auto parts = from.parts();
-  const int64_t bytes = (largest_part(to) + largest(parts)) * static_cast<int64_t>(tensor.element_size());
+  const int64_t staged = largest_part(to) + largest(parts) * replicas(to);
   swap_parts(*from.holders.group(), std::move(held), {{local, plan::grid_of(to, *mesh.coordinate())}},
-             plan::transfers(parts, to, from.holders.rank()), bytes, RedistributeOptions().staging_bytes);
+             plan::transfers(parts, to, from.holders.rank()),
+             {.bytes = staged * static_cast<int64_t>(tensor.element_size())});
   return wrap(spec, local);
 }
 
@@ -124,8 +125,7 @@ Tensor moved_sharded(const Tensor& dtensor, const ShardedLayoutPtr& to) {
     const auto parts = to->parts();
     const int64_t bytes = (largest_part(from) + largest(parts)) * static_cast<int64_t>(dtensor.element_size());
     swap_parts(*to->holders.group(), {{current_local(*meta).contiguous(), plan::grid_of(from, *mesh.coordinate())}},
-               std::move(wanted), plan::transfers(from, parts, to->holders.rank()), bytes,
-               RedistributeOptions().staging_bytes);
+               std::move(wanted), plan::transfers(from, parts, to->holders.rank()), {.bytes = bytes});
   }
   return wrap_sharded(to, std::move(pieces), dtensor.scalar_type());
 }

@@ -78,8 +78,8 @@ void swap(const Holders& holders, std::vector<HeldPart> from, std::vector<HeldPa
   const int64_t elements = staged.value_or(largest(all_from) + largest(all_to));
   const int64_t bytes = elements * static_cast<int64_t>(options.dtype().itemsize());
   if (from.empty() && to.empty()) from.push_back({at::empty({0}, options), plan::RunGrid(ndim)});
-  swap_parts(*holders.group(), std::move(from), std::move(to), plan::transfers(all_from, all_to, holders.rank()), bytes,
-             kStagingBytes);
+  swap_parts(*holders.group(), std::move(from), std::move(to), plan::transfers(all_from, all_to, holders.rank()),
+             {.bytes = bytes, .limit = kStagingBytes});
 }
 
 std::vector<Tensor> allocated(const ShardedLayout& layout, c10::ScalarType dtype) {

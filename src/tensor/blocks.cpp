@@ -26,8 +26,10 @@ Round round_of(BlockLists blocks, int64_t count, int64_t index) {
   Round round{std::move(blocks), {}};
   for (auto& member : round.blocks) {
     round.numels.push_back(0);
+    // Blocks with fewer rows than there are rounds take different ones: both sides of a message count them alike.
+    int64_t turn = index;
     for (Block& block : member) {
-      block.rows = plan::share_of(std::move(block.rows), count, index);
+      block.rows = plan::share_of(std::move(block.rows), count, turn++ % count);
       round.numels.back() += plan::numel(block.rows);
     }
   }
@@ -76,9 +78,15 @@ void walk(const Tensor& buffer, const Round& round, const Visit& visit) {
   }
 }
 
-void run_round(const BlockSwap& swap, const Round& out, const Round& in, const at::TensorOptions& options) {
+bool is_converted(const BlockSwap& swap, const at::TensorOptions& options) {
+  return swap.travels && *swap.travels != options.dtype().toScalarType();
+}
+
+void run_round(const BlockSwap& swap, const Round& out, const Round& in, const at::TensorOptions& parts) {
+  const bool converted = is_converted(swap, parts);
+  const at::TensorOptions options = converted ? parts.dtype(*swap.travels) : parts;
   Tensor sent;
-  if (auto whole = whole_part(swap.from, out)) {
+  if (auto whole = converted ? std::nullopt : whole_part(swap.from, out)) {
     sent = *whole;
   } else {
     sent = empty_large({out.total()}, options);
@@ -87,7 +95,7 @@ void run_round(const BlockSwap& swap, const Round& out, const Round& in, const a
       get(part.tensor, part.rows, block.rows, place);
     });
   }
-  const auto direct = whole_part(swap.to, in);
+  const auto direct = converted ? std::nullopt : whole_part(swap.to, in);
   const Tensor received = direct ? *direct : empty_large({in.total()}, options);
   if (swap.reduce) {
     reduce_scatter(swap.group, received, sent, *swap.reduce, out.numels).wait();
@@ -126,7 +134,8 @@ std::vector<ByteRuns> runs_of(const std::vector<HeldPart>& parts, const BlockLis
 
 // From part to part, with nothing beside them. False where the transport cannot.
 bool run_in_place(const BlockSwap& swap, const Tensor& like) {
-  if (swap.reduce || !moves_runs(swap.group, like.device().type(), swap.gather ? "all_gather" : "all_to_all")) {
+  if (swap.reduce || is_converted(swap, like.options()) ||
+      !moves_runs(swap.group, like.device().type(), swap.gather ? "all_gather" : "all_to_all")) {
     return false;
   }
   // What is this small is packed sooner than all its runs are listed; who packs is nobody else's affair.
@@ -159,7 +168,8 @@ void run_swap(const BlockSwap& swap) {
 }
 
 int64_t rounds_for(int64_t bytes, int64_t staging_bytes) {
-  return std::max<int64_t>(1, (bytes + staging_bytes - 1) / std::max<int64_t>(1, staging_bytes));
+  constexpr int64_t kMost = 65'536;
+  return std::clamp<int64_t>((bytes + staging_bytes - 1) / std::max<int64_t>(1, staging_bytes), 1, kMost);
 }
 
 }  // namespace sherd::detail

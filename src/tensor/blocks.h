@@ -34,13 +34,16 @@ struct BlockSwap {
   std::vector<std::vector<Block>> takes = {};  // per member; one list where they are reduced (`reduce`)
   bool gather = false;
   std::optional<ReduceOp> reduce = {};
+  /// The type in which values travel; none: that of the parts. They are converted as they are packed.
+  std::optional<c10::ScalarType> travels = {};
   /// In how many parts it is done, the same on every rank: more of them need less memory beside `from` and `to`.
   int64_t rounds = 1;
 };
 
 void run_swap(const BlockSwap& swap);
 
-/// The rounds that keep what is packed under `staging_bytes`, where no rank packs and unpacks more than `bytes`.
+/// The rounds that keep what is packed under `staging_bytes`, where no rank packs and unpacks more than `bytes`. Not
+/// more than 65,536: each takes a call.
 int64_t rounds_for(int64_t bytes, int64_t staging_bytes);
 
 }  // namespace sherd::detail

@@ -12,6 +12,7 @@
 #include "comm/call.h"
 #include "comm/errors.h"
 #include "comm/mesh_group.h"
+#include "plan/crossing.h"
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
 #include "sherd/redistribute.h"
@@ -19,6 +20,7 @@
 #include "tensor/edges.h"
 #include "tensor/meta.h"
 #include "tensor/redistributed.h"
+#include "tensor/reduce_parts.h"
 #include "tensor/swap_parts.h"
 
 namespace sherd {
@@ -85,7 +87,8 @@ void check_inside(const char* operation, const Box& box, const Dims& shape) {
   const Box whole{Dims(shape.size(), 0), shape};
   bool fits = box.size.size() == shape.size() && box.offset.size() == shape.size();
   for (size_t d = 0; fits && d < shape.size(); ++d) {
-    fits = box.offset[d] >= 0 && box.size[d] >= 0 && box.offset[d] + box.size[d] <= shape[d];
+    fits =
+        box.offset[d] >= 0 && box.size[d] >= 0 && box.offset[d] <= shape[d] && box.size[d] <= shape[d] - box.offset[d];
   }
   if (fits) return;
   throw_value_error(ErrorText(operation, "a box is not inside the tensor")
@@ -96,10 +99,7 @@ void check_inside(const char* operation, const Box& box, const Dims& shape) {
 
 std::vector<Tensor> read_parts(const Tensor& dtensor, const std::vector<Box>& boxes,
                                const std::vector<RankPart>& wanted) {
-  DTensorMeta* given = meta_of(dtensor);
-  const Tensor settled =
-      given->spec->has_partial ? redistributed(dtensor, grad_placements_for(given->spec->placements)) : dtensor;
-  DTensorMeta* meta = meta_of(settled);
+  DTensorMeta* meta = meta_of(dtensor);
   const DeviceMesh& mesh = meta->spec->mesh;
   const Layout layout = meta->spec->layout();
   const Tensor& local = current_local(*meta);
@@ -109,10 +109,26 @@ std::vector<Tensor> read_parts(const Tensor& dtensor, const std::vector<Box>& bo
     results.push_back(at::empty(box.size, local.options()));
     to.push_back({results.back(), plan::grid_of(box)});
   }
+  if (meta->spec->has_partial) check_can_reduce("read_boxes", layout, local.options(), {});
   if (local.is_meta()) return results;
-  const int64_t bytes = (largest_part(layout) + largest(wanted)) * static_cast<int64_t>(local.element_size());
-  swap_parts(group_of(mesh), {{local.contiguous(), plan::grid_of(layout, *mesh.coordinate())}}, std::move(to),
-             plan::transfers(layout, wanted, mesh.world().rank()), bytes, kStagingBytes);
+  // Bytes are sent as they lie in memory.
+  const HeldPart held{local.resolve_conj().resolve_neg().contiguous(), plan::grid_of(layout, *mesh.coordinate())};
+  const int64_t rank = mesh.world().rank();
+  const plan::Contributions parts = plan::contributions(layout, wanted, rank);
+  if (parts.parts == 1) {  // no Partials
+    const int64_t staged = parts.most_given + largest(wanted);
+    swap_parts(group_of(mesh), {held}, std::move(to), plan::transfers(layout, wanted, rank),
+               {.bytes = staged * static_cast<int64_t>(local.element_size()), .limit = kStagingBytes});
+    return results;
+  }
+  PartsToReduce all{.layout = layout,
+                    .held = held,
+                    .parts = parts.parts,
+                    .contributions = parts.transfers,
+                    .most_taken = largest(wanted),
+                    .most_given = parts.most_given};
+  for (const HeldPart& box : to) all.pieces.push_back({box.rows, box});
+  reduce_parts(group_of(mesh), {&all}, {});
   return results;
 }
 
@@ -181,10 +197,9 @@ Tensor from_boxes(const std::vector<BoxTensor>& boxes, const Dims& shape, const 
   for (const BoxTensor& piece : boxes) {
     from.push_back({piece.tensor.detach().to(mesh.device()).contiguous(), plan::grid_of(piece.box)});
   }
-  const int64_t bytes =
-      (detail::largest_part(layout) + detail::largest(held)) * static_cast<int64_t>(local.element_size());
+  const int64_t staged = detail::largest_part(layout) + detail::largest(held) * detail::replicas(layout);
   detail::swap_parts(group, std::move(from), {{local, wanted}}, plan::transfers(held, layout, mesh.world().rank()),
-                     bytes, kStagingBytes);
+                     {.bytes = staged * static_cast<int64_t>(local.element_size()), .limit = kStagingBytes});
   return detail::wrap(spec, local);
 }
 

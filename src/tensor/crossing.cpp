@@ -1,21 +1,24 @@
 #include "tensor/crossing.h"
 
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
+#include <map>
 #include <unordered_map>
 
 #include "comm/huge_pages.h"
-#include "comm/reduce_tensors.h"
 #include "comm/step_scope.h"
 #include "plan/places.h"
 #include "plan/relabel.h"
 #include "sherd/world.h"
 #include "tensor/costs.h"
+#include "tensor/joint_swap.h"
 #include "tensor/meta.h"
 #include "tensor/redistributed.h"
-#include "tensor/runs.h"
-#include "tensor/swap_parts.h"
+#include "tensor/reduce_parts.h"
+#include "tensor/travel_types.h"
 
 namespace sherd::detail {
 namespace {
@@ -28,6 +31,7 @@ struct CrossingKey {
   SpecPtr from;
   SpecPtr to;
   c10::ScalarType dtype;
+  c10::ScalarType moved;  // the type that values travel in
   RedistributeOptions::Prefer prefer;
   bool relabel;
   uint64_t costs;  // by their version
@@ -37,7 +41,8 @@ struct CrossingKeyHash {
   size_t operator()(const CrossingKey& key) const {
     size_t hash = reinterpret_cast<size_t>(key.from.get()) * 0x9E3779B97F4A7C15ULL;
     hash ^= reinterpret_cast<size_t>(key.to.get()) + (hash >> 17);
-    return hash * 31 + static_cast<size_t>(key.dtype) * 8 + static_cast<size_t>(key.prefer) * 2 + (key.relabel ? 1 : 0);
+    const size_t types = static_cast<size_t>(key.dtype) * 64 + static_cast<size_t>(key.moved);
+    return hash * 31 + types * 8 + static_cast<size_t>(key.prefer) * 2 + (key.relabel ? 1 : 0);
   }
 };
 constexpr size_t kCrossingsKept = 256;
@@ -58,13 +63,15 @@ CrossingPtr make_crossing(const CrossingKey& key) {
   const World world = from.mesh.world();
   const Layout before = from.layout();
   const Layout after = way->target->layout();
-  const plan::PlanOptions options{.prefer = plan_preference(key.prefer), .costs = current_costs()};
-  way->plan = plan::plan_crossing(before, after, static_cast<int64_t>(c10::elementSize(key.dtype)), options);
-  way->text = describe(from, key.dtype) + " -> " + to_string(key.to->placements) + " on " + to_string(key.to->mesh);
+  const plan::PlanOptions options{.prefer = plan_preference(key.prefer),
+                                  .costs = current_costs(),
+                                  .reduced_size = static_cast<int64_t>(c10::elementSize(key.dtype))};
+  way->plan = plan::plan_crossing(before, after, static_cast<int64_t>(c10::elementSize(key.moved)), options);
+  way->text = fmt::format("{} -> {} on {} by {}", describe(from, key.dtype), to_string(key.to->placements),
+                          to_string(key.to->mesh), to_string(way->plan, way->target->mesh.mesh()));
   way->purpose = std::make_shared<Purpose>("redistribute " + way->text);
   const auto& was = from.mesh.coordinate();
   const auto& is = way->target->mesh.coordinate();
-  if (was && from.mesh.size() > 1) way->source = world.group(before.mesh.ranks());
   if (!was && !is) return way;
   std::vector<int64_t> ranks = before.mesh.ranks();
   for (const int64_t more : after.mesh.ranks()) ranks.push_back(more);
@@ -86,131 +93,123 @@ CrossingPtr make_crossing(const CrossingKey& key) {
   return way;
 }
 
-// What the parts of an element are reduced by. Sums and averages may stand beside each other; other reductions do not.
-struct Reduction {
-  ReduceOp op = ReduceOp::sum;
-  int64_t divisor = 1;  // of the result
-};
-Reduction reduction_of(const Layout& layout) {
-  std::vector<ReduceOp> ops;
-  int64_t averaged = 1;
-  for (size_t axis = 0; axis < layout.placements.size(); ++axis) {
-    const auto* partial = std::get_if<Partial>(&layout.placements[axis]);
-    if (partial == nullptr) continue;
-    ops.push_back(partial->op);
-    if (partial->op == ReduceOp::avg) averaged *= layout.mesh.axes()[axis].size;
-  }
-  const bool alike = std::all_of(ops.begin(), ops.end(), [&](ReduceOp op) { return op == ops.front(); });
-  return alike ? Reduction{ops.front()} : Reduction{ReduceOp::sum, averaged};
-}
+// A tensor on its way: what this rank has of it, and will have.
+struct Traveller {
+  Traveller(const Crossing& crossing, Tensor local)
+      : way(crossing),
+        before(way.from->layout()),
+        after(way.target->layout()),
+        held{std::move(local), grid_at(way.from->mesh, before)},
+        result{empty_large(way.target->local_sizes, held.tensor.options()), grid_at(way.target->mesh, after)} {}
 
-// Nobody adds up complex numbers of 16 bits.
-c10::ScalarType reduce_dtype_for(c10::ScalarType dtype, const RedistributeOptions& options) {
-  const c10::ScalarType chosen = options.reduce_dtype.value_or(dtype);
-  return chosen == c10::ScalarType::ComplexHalf ? c10::ScalarType::ComplexFloat : chosen;
-}
+  int64_t element() const { return static_cast<int64_t>(held.tensor.element_size()); }
 
-// Carries out a crossing on the local tensor.
-class Walk {
- public:
-  Walk(const Crossing& way, Tensor local, const RedistributeOptions& options)
-      : way_(way),
-        before_(way.from->layout()),
-        after_(way.target->layout()),
-        held_{std::move(local), grid_at(way.from->mesh, before_)},
-        options_(options) {}
-
-  Tensor exchange() {
-    const int64_t bytes = 2 * std::max(largest_part(before_), largest_part(after_)) * element();
-    const HeldPart result = new_result(held_.tensor.options());
-    const auto text = [&] { return text_of(0); };
-    const StepScope scope(text);
-    swap_parts(*way_.all, {held_}, {result}, way_.transfers, bytes, options_.staging_bytes);
-    return result.tensor;
-  }
-
-  Tensor reduce() {
-    const plan::Reductions& work = way_.reductions;
-    const HeldPart result = new_result(held_.tensor.options());
-    std::vector<HeldPart> pieces;
-    for (const RunGrid& rows : work.pieces) {
-      pieces.push_back(way_.alike ? HeldPart{empty_large(plan::shape_of(rows), held_.tensor.options()), rows} : result);
-    }
-    // What arrives before it is reduced, and what others are sent.
-    const auto parts = static_cast<int64_t>(work.parts);
-    const int64_t rounds =
-        rounds_for((parts * largest_part(after_) + largest_part(before_)) * element(), options_.staging_bytes);
-    for (int64_t round = 0; round < rounds; ++round) reduce_share(rounds, round, pieces);
-    return way_.alike ? shared_with_others(std::move(pieces), result) : result.tensor;
-  }
+  const Crossing& way;
+  const Layout before;
+  const Layout after;
+  const HeldPart held;
+  HeldPart result;
+  std::vector<HeldPart> pieces = {};  // that this rank reduces for others, too
 
  private:
   static RunGrid grid_at(const DeviceMesh& mesh, const Layout& layout) {
     return mesh.coordinate() ? plan::grid_of(layout, *mesh.coordinate()) : RunGrid(layout.shape.size());
   }
-  std::string text_of(size_t step) const { return to_string(way_.plan.steps[step], way_.target->mesh.mesh()); }
-  int64_t element() const { return static_cast<int64_t>(held_.tensor.element_size()); }
+};
+using Travellers = std::vector<Traveller*>;
 
-  HeldPart new_result(const at::TensorOptions& options) const {
-    return {empty_large(way_.target->local_sizes, options), grid_at(way_.target->mesh, after_)};
-  }
+// Carries out the crossings of tensors between two meshes, all of them exchanges or all of them reductions, and all of
+// one dtype. Every rank has them in the same order.
+class Walk {
+ public:
+  Walk(Travellers travellers, const RedistributeOptions& options, bool background)
+      : travellers_(std::move(travellers)), options_(options), background_(background) {}
 
-  static void take_share(std::vector<plan::Transfer>& transfers, int64_t count, int64_t index) {
-    for (plan::Transfer& transfer : transfers) {
-      transfer.rows = plan::share_of(std::move(transfer.rows), count, index);
+  void exchange() {
+    JointSwap swap;
+    for (const Traveller* traveller : travellers_) {
+      const int64_t staged = most_given(traveller->before, traveller->after) + largest_part(traveller->after);
+      swap.bytes += staged * traveller->element();
+      swap.add({traveller->held}, {traveller->result}, traveller->way.transfers);
     }
+    run(std::move(swap), travellers_, 0);
   }
 
-  // One round: the parts of a share of each piece come here and are reduced, in one order on every rank.
-  void reduce_share(int64_t rounds, int64_t round, const std::vector<HeldPart>& pieces) const {
-    const plan::Reductions& work = way_.reductions;
-    plan::Transfers transfers = work.contributions;
-    take_share(transfers.gives, rounds, round);
-    take_share(transfers.takes, rounds, round);
-    std::vector<HeldPart> parts;
-    for (const RunGrid& piece : work.pieces) {
-      const RunGrid rows = plan::share_of(piece, rounds, round);
-      for (size_t c = 0; c < work.parts; ++c) {
-        parts.push_back({at::empty(plan::shape_of(rows), held_.tensor.options()), rows});
+  void reduce() {
+    std::vector<PartsToReduce> tensors;
+    for (Traveller* traveller : travellers_) {
+      const plan::Reductions& work = traveller->way.reductions;
+      std::vector<PieceToReduce> pieces;
+      for (const RunGrid& rows : work.pieces) {
+        if (traveller->way.alike) {
+          traveller->pieces.push_back({empty_large(plan::shape_of(rows), traveller->held.tensor.options()), rows});
+        }
+        pieces.push_back({rows, traveller->way.alike ? traveller->pieces.back() : traveller->result});
       }
+      tensors.push_back({.layout = traveller->before,
+                         .held = traveller->held,
+                         .pieces = std::move(pieces),
+                         .parts = work.parts,
+                         .contributions = work.contributions,
+                         .most_taken = largest_part(traveller->after),
+                         .most_given = most_given(traveller->before, traveller->after)});
     }
-    const std::vector<HeldPart> arrived = parts;
-    const auto text = [&] { return text_of(0); };
+    std::vector<const PartsToReduce*> all;
+    for (const PartsToReduce& tensor : tensors) all.push_back(&tensor);
+    const auto text = [&] { return text_of(travellers_, 0); };
     const StepScope scope(text);
-    swap_parts(*way_.all, {held_}, std::move(parts), transfers, 0, options_.staging_bytes);
-    const Reduction reduction = reduction_of(before_);
-    c10::ScalarType dtype = reduce_dtype_for(held_.tensor.scalar_type(), options_);
-    // The sum of what is averaged afterwards may be more than 16 bits hold.
-    if (reduction.divisor > 1 && c10::isReducedFloatingType(dtype)) dtype = c10::ScalarType::Float;
-    for (size_t p = 0; p < pieces.size(); ++p) {
-      const HeldPart& first = arrived[p * work.parts];
-      if (first.tensor.numel() == 0) continue;
-      std::vector<Tensor> given;
-      for (size_t c = 0; c < work.parts; ++c) given.push_back(arrived[p * work.parts + c].tensor.to(dtype));
-      const Tensor value = at::empty(first.tensor.sizes(), given.front().options());
-      reduce_into(value, given, reduction.op);
-      if (reduction.divisor > 1) value.div_(reduction.divisor);
-      put(pieces[p].tensor, pieces[p].rows, first.rows, value.to(held_.tensor.scalar_type()));
-    }
-  }
-
-  Tensor shared_with_others(std::vector<HeldPart> pieces, const HeldPart& result) const {
-    const c10::ScalarType dtype = options_.move_dtype.value_or(result.tensor.scalar_type());
-    for (HeldPart& piece : pieces) piece.tensor = piece.tensor.to(dtype);
-    const HeldPart whole{result.tensor.to(dtype), result.rows};
-    const int64_t bytes = 2 * largest_part(after_) * static_cast<int64_t>(whole.tensor.element_size());
-    const auto text = [&] { return text_of(1); };
-    const StepScope scope(text);
-    swap_parts(*way_.alike, std::move(pieces), {whole}, way_.reductions.results, bytes, options_.staging_bytes);
-    return whole.tensor;
+    reduce_parts(group_for(*travellers_.front()->way.all), all, {options_.staging_bytes, options_.reduce_dtype});
+    share_results();
   }
 
  private:
-  const Crossing& way_;
-  const Layout before_;
-  const Layout after_;
-  const HeldPart held_;
+  static std::string text_of(const Travellers& travellers, size_t step) {
+    const Crossing& first = travellers.front()->way;
+    const std::string one = to_string(first.plan.steps[step], first.target->mesh.mesh());
+    return travellers.size() == 1 ? one : fmt::format("{} and {} more", one, travellers.size() - 1);
+  }
+
+  Group group_for(const Group& group) const { return background_ ? group.in_background() : group; }
+
+  // The group of a step is the first one's and all others'.
+  void run(JointSwap swap, const Travellers& travellers, size_t step) const {
+    const auto text = [&] { return text_of(travellers, step); };
+    const StepScope scope(text);
+    const Crossing& first = travellers.front()->way;
+    const c10::ScalarType own = travellers.front()->held.tensor.scalar_type();
+    swap_parts(group_for(step == 0 ? *first.all : *first.alike), std::move(swap.from), std::move(swap.to),
+               swap.transfers, {swap.bytes, options_.staging_bytes, travels_in(own, options_.move_dtype)});
+  }
+
+  // Those who want the same and shared the work tell each other. All of them have the same tensors in such a set, and
+  // come to the sets in the order of their first ones.
+  void share_results() const {
+    std::vector<Travellers> sets;
+    for (Traveller* traveller : travellers_) {
+      if (!traveller->way.alike) continue;
+      const auto known = std::find_if(sets.begin(), sets.end(), [&](const Travellers& set) {
+        return set.front()->way.alike->ranks() == traveller->way.alike->ranks();
+      });
+      if (known != sets.end()) {
+        known->push_back(traveller);
+      } else {
+        sets.push_back({traveller});
+      }
+    }
+    for (const Travellers& set : sets) {
+      JointSwap swap;
+      for (Traveller* traveller : set) {
+        // What this one reduced goes to all of the set.
+        swap.bytes += 2 * largest_part(traveller->after) * traveller->element();
+        swap.add(traveller->pieces, {traveller->result}, traveller->way.reductions.results);
+      }
+      run(std::move(swap), set, 1);
+    }
+  }
+
+  const Travellers travellers_;
   const RedistributeOptions& options_;
+  const bool background_;
 };
 
 }  // namespace
@@ -218,7 +217,8 @@ class Walk {
 CrossingPtr crossing_between(const SpecPtr& from, const SpecPtr& to, c10::ScalarType dtype,
                              const RedistributeOptions& options) {
   thread_local std::unordered_map<CrossingKey, CrossingPtr, CrossingKeyHash> ways;
-  CrossingKey key{from, to, dtype, options.prefer, options.relabel, costs_version()};
+  const c10::ScalarType moved = travels_in(dtype, options.move_dtype);
+  CrossingKey key{from, to, dtype, moved, options.prefer, options.relabel, costs_version()};
   if (const auto found = ways.find(key); found != ways.end()) return found->second;
   if (ways.size() >= kCrossingsKept) ways.clear();
   CrossingPtr way = make_crossing(key);
@@ -226,21 +226,44 @@ CrossingPtr crossing_between(const SpecPtr& from, const SpecPtr& to, c10::Scalar
   return way;
 }
 
-Tensor crossed(const Crossing& way, const Tensor& local, const RedistributeOptions& options) {
-  const c10::ScalarType dtype = local.scalar_type();
-  const bool sums = reduces(way);
-  if (sums) {  // the same on every rank
-    const auto like = local.options().dtype(reduce_dtype_for(dtype, options));
-    const Reduction reduction = reduction_of(way.from->layout());
-    check_reduction("redistribute", at::empty({0}, like), reduction.divisor > 1 ? ReduceOp::avg : reduction.op);
+std::vector<Tensor> crossed(const std::vector<CrossingPtr>& ways, const std::vector<Tensor>& locals,
+                            const RedistributeOptions& options, bool background) {
+  std::vector<Tensor> results(ways.size());
+  std::vector<PurposePtr> purposes;
+  std::deque<Traveller> travellers;
+  std::vector<size_t> whose;
+  std::map<std::pair<bool, c10::ScalarType>, Travellers> alike;  // whether they are reduced, and what travels
+  for (size_t i = 0; i < ways.size(); ++i) {
+    const Crossing& way = *ways[i];
+    const bool sums = reduces(way);
+    if (sums) {
+      check_can_reduce("redistribute", way.from->layout(), locals[i].options(),
+                       {options.staging_bytes, options.reduce_dtype});
+    }
+    purposes.push_back(way.purpose);
+    if (!way.all || locals[i].is_meta()) {
+      results[i] = wrap(way.target, at::empty(way.target->local_sizes, locals[i].options()));
+      continue;
+    }
+    // Bytes are sent as they lie in memory: a lazily conjugated or negated tensor is made real first.
+    const Tensor given = locals[i].resolve_conj().resolve_neg().contiguous();
+    alike[{sums, given.scalar_type()}].push_back(&travellers.emplace_back(way, given));
+    whose.push_back(i);
   }
-  if (!way.all || local.is_meta()) return wrap(way.target, at::empty(way.target->local_sizes, local.options()));
-  // Bytes are sent as they lie in memory: a lazily conjugated or negated tensor is made real first.
-  Tensor given = local.resolve_conj().resolve_neg();
-  if (!sums) given = given.to(options.move_dtype.value_or(dtype));
-  const PurposeScope purpose(way.purpose);
-  Walk walk(way, given.contiguous(), options);
-  return wrap(way.target, (sums ? walk.reduce() : walk.exchange()).to(dtype));
+  const PurposeScope purpose(common_purpose(purposes));
+  for (auto& [kind, together] : alike) {
+    Walk walk(std::move(together), options, background);
+    if (kind.first) {
+      walk.reduce();
+    } else {
+      walk.exchange();
+    }
+  }
+  for (size_t k = 0; k < whose.size(); ++k) {
+    const size_t i = whose[k];
+    results[i] = wrap(ways[i]->target, travellers[k].result.tensor);
+  }
+  return results;
 }
 
 }  // namespace sherd::detail

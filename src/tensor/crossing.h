@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "comm/purpose.h"
 #include "plan/crossing.h"
@@ -24,7 +25,6 @@ struct Crossing {
   plan::Reductions reductions;  // where something is
   std::optional<Group> all;     // the ranks of both meshes; none where this one is in neither
   std::optional<Group> alike;   // those that want what this one wants, where they share the work of reducing it
-  std::optional<Group> source;  // the ranks that have the tensor, where this is one of several
   std::string text;             // of what is moved where, for the ranks to compare
   PurposePtr purpose;
 };
@@ -34,7 +34,9 @@ using CrossingPtr = std::shared_ptr<const Crossing>;
 CrossingPtr crossing_between(const SpecPtr& from, const SpecPtr& to, c10::ScalarType dtype,
                              const RedistributeOptions& options);
 
-/// The tensor on the other mesh, given this rank's part. Every rank of both meshes calls it. Below autograd.
-at::Tensor crossed(const Crossing& way, const at::Tensor& local, const RedistributeOptions& options);
+/// Tensors on the other mesh, given this rank's parts: those of one dtype share their messages. All go between the same
+/// two meshes; every rank of both calls it. `background`: by groups that nothing else uses. Below autograd.
+std::vector<at::Tensor> crossed(const std::vector<CrossingPtr>& ways, const std::vector<at::Tensor>& locals,
+                                const RedistributeOptions& options, bool background);
 
 }  // namespace sherd::detail

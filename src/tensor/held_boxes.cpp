@@ -13,6 +13,7 @@
 #include "tensor/boxes.h"
 #include "tensor/redistributed.h"
 #include "tensor/swap_parts.h"
+#include "tensor/travel_types.h"
 
 namespace sherd::detail {
 namespace {
@@ -155,26 +156,27 @@ Tensor out_of_boxes(const HeldBoxes& held, const Tensor& local, const Placements
   if (!plan::are_placements(mesh.mesh(), held.size, inside)) inside = held.placements;
   const SpecPtr spec = intern_spec(mesh, inside, held.size, contiguous_strides(held.size));
   const Layout layout = spec->layout();
-  const auto travels = on.dtype(options.move_dtype.value_or(local.scalar_type()));
-  Tensor part = at::empty(spec->local_sizes, travels);
+  const Tensor part = at::empty(spec->local_sizes, on);
   if (!local.is_meta()) {
     const std::vector<int64_t> ranks = held.copy_ranks();
     std::vector<HeldPart> from;
     const auto& pieces = boxes_of(local)->pieces;
     for (size_t i = 0; i < pieces.size(); ++i) {
-      from.push_back({pieces[i].to(travels.dtype()).contiguous(), plan::grid_of(held.boxes[i])});
+      from.push_back({pieces[i].contiguous(), plan::grid_of(held.boxes[i])});
     }
     const std::vector<RankPart> has = parts_of(held.of_all(options.operation), ranks);
     std::vector<RankPart> wants;
     for (const int64_t rank : ranks)
       wants.push_back({rank, 0, plan::grid_of(layout, *mesh.mesh().coordinate_of(rank))});
-    const int64_t bytes = (largest(has) + largest(wants)) * static_cast<int64_t>(part.element_size());
+    const int64_t staged = largest(has) * replicas(layout) + largest(wants);
+    const Staging staging{.bytes = staged * static_cast<int64_t>(part.element_size()),
+                          .limit = options.staging_bytes,
+                          .travels = travels_in(part.scalar_type(), options.move_dtype)};
     const Group group = mesh.world().group(ranks);
     swap_parts(options.background ? group.in_background() : group, std::move(from),
                {{part, plan::grid_of(layout, *mesh.coordinate())}}, plan::transfers(has, wants, mesh.world().rank()),
-               bytes, options.staging_bytes);
+               staging);
   }
-  part = part.to(local.scalar_type());
   if (inside == to) return part;
   const RedistributeOptions further{.staging_bytes = options.staging_bytes, .move_dtype = options.move_dtype};
   return meta_of(redistributed(wrap(spec, part), to, further, options.background))->local;
@@ -215,7 +217,7 @@ Tensor brought_to_boxes(const Tensor& dtensor, const SpecPtr& spec) {
   if (lies_in.boxes == spec->boxes) return dtensor;
   const bool here = lies_in.mesh == spec->mesh;
   const Tensor there =
-      here ? dtensor : redistributed(dtensor, spec->mesh, plan::without_partials(spec->placements), {});
+      here ? dtensor : redistributed({dtensor}, spec->mesh, {plan::without_partials(spec->placements)}, {}).front();
   return wrap_in_boxes(spec->boxes, pieces_in_boxes("redistribute", there, *spec->boxes), there.scalar_type(),
                        meta_of(there)->local.device());
 }

@@ -13,6 +13,7 @@
 #include "tensor/blocks.h"
 #include "tensor/runs.h"
 #include "tensor/swap_parts.h"
+#include "tensor/travel_types.h"
 
 namespace sherd::detail {
 namespace {
@@ -107,8 +108,7 @@ class Mover {
     const auto reduces = [](const Step& step) { return communicates(step) && step.action != Action::exchange; };
     const auto next = traveller.steps.begin() + static_cast<std::ptrdiff_t>(traveller.at);
     const bool sums = std::any_of(next, traveller.steps.end(), reduces);
-    if (!reduces(traveller.step()) && options_.move_dtype) return *options_.move_dtype;
-    return sums ? options_.reduce_dtype.value_or(traveller.dtype) : traveller.dtype;
+    return sums ? reduces_in(traveller.dtype, options_.reduce_dtype) : traveller.dtype;
   }
 
   bool go_to_next_call(Traveller& traveller) const {
@@ -259,6 +259,7 @@ class Mover {
     const bool gathers = is_gather(travellers.front()->held.placements(), step);
     if (step.action == Action::reduce_scatter) swap.reduce = partial_op(*travellers[0], step.axes[0]);
     swap.gather = gathers;
+    if (!swap.reduce) swap.travels = travels_in(travellers[0]->local.scalar_type(), options_.move_dtype);
     std::vector<Held> next;
     for (const Traveller* traveller : travellers) {
       next.push_back(after(*traveller));

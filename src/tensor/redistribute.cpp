@@ -88,25 +88,60 @@ std::string plan_text(const Tensor& tensor, const DeviceMesh& mesh, const Placem
   return to_string(tensor) + " -> " + to_string(to) + " on " + to_string(mesh.mesh());
 }
 
-void compare_where_asked(const std::vector<Tensor>& tensors, const std::vector<Placements>& to) {
+void compare_where_asked(const std::vector<Tensor>& tensors, const std::vector<Placements>& to,
+                         const RedistributeOptions& options) {
   if (tensors.empty()) return;
   const DeviceMesh& mesh = meta_of(tensors[0])->spec->mesh;
   if (!mesh.world().checks_calls() || !mesh.coordinate() || mesh.size() == 1) return;
   std::vector<std::string> plans;
-  for (size_t i = 0; i < tensors.size(); ++i) plans.push_back(plan_text(tensors[i], mesh, to[i]));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const detail::SpecPtr& from = meta_of(tensors[i])->spec;
+    if (from->boxes) {
+      plans.push_back(plan_text(tensors[i], mesh, to[i]));
+      continue;
+    }
+    const auto target = detail::intern_spec(mesh, to[i], from->sizes, from->strides);
+    plans.push_back(detail::plan_between(from, target, tensors[i].scalar_type(), options)->text);
+  }
   compare_plans(detail::group_of(mesh), fmt::format("{}", fmt::join(plans, "; ")));
 }
 
-void compare_targets(const Tensor& tensor, const DeviceMesh& mesh, const Placements& to,
-                     const RedistributeOptions& options) {
-  const detail::SpecPtr& spec = meta_of(tensor)->spec;
-  if (spec->boxes) {
-    compare_plans(detail::group_of(spec->mesh), plan_text(tensor, mesh, to));
-    return;
+// Where tensors go: on the mesh that they are on, or to another one.
+struct Target {
+  std::optional<DeviceMesh> mesh;
+  std::vector<Placements> placements;
+};
+
+// Those that have tensors make sure that they mean the same target on another mesh: with other targets they would wait
+// for others. A slice is another one for other ranks; nobody leaves the mesh then.
+void compare_targets(const std::vector<Tensor>& tensors, const Target& to, const RedistributeOptions& options,
+                     bool background) {
+  const DeviceMesh& from = meta_of(tensors.front())->spec->mesh;
+  if (detail::is_slice(*to.mesh, from) || detail::is_slice(from, *to.mesh)) return;
+  if (!from.coordinate() || from.size() == 1) return;
+  std::vector<std::string> plans;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const detail::SpecPtr& spec = meta_of(tensors[i])->spec;
+    if (spec->boxes) {
+      plans.push_back(plan_text(tensors[i], *to.mesh, to.placements[i]));
+      continue;
+    }
+    const auto target = detail::intern_spec(*to.mesh, to.placements[i], spec->sizes, spec->strides);
+    plans.push_back(detail::crossing_between(spec, target, tensors[i].scalar_type(), options)->text);
   }
-  const auto target = detail::intern_spec(mesh, to, spec->sizes, spec->strides);
-  const auto way = detail::crossing_between(spec, target, tensor.scalar_type(), options);
-  compare_plans(*way->source, way->text);
+  const Group group = detail::group_of(from);
+  compare_plans(background ? group.in_background() : group, fmt::format("{}", fmt::join(plans, "; ")));
+}
+
+// Below autograd.
+std::vector<Tensor> moved_to(const Target& to, const std::vector<Tensor>& tensors, const RedistributeOptions& options,
+                             bool background) {
+  if (to.mesh) {
+    compare_targets(tensors, to, options, background);
+    return detail::redistributed(tensors, *to.mesh, to.placements, options, background);
+  }
+  if (tensors.size() > 1) return detail::redistributed(tensors, to.placements, options, background);
+  return {detail::redistributed(tensors.front(), to.placements.front(), options, background)};
 }
 
 }  // namespace
@@ -136,7 +171,7 @@ bool has_background(const DeviceMesh& mesh) {
 }
 
 // Starts a move whose tensors and targets were checked. It is over before it returns where nothing can go beside.
-std::shared_ptr<PendingTensors::State> start(const std::vector<Tensor>& tensors, const std::vector<Placements>& to,
+std::shared_ptr<PendingTensors::State> start(const std::vector<Tensor>& tensors, const Target& to,
                                              const RedistributeOptions& options) {
   const detail::CauseScope cause("redistribute", [&](detail::Cause& c) {
     for (const Tensor& tensor : tensors) detail::about(c, tensor);
@@ -151,13 +186,9 @@ std::shared_ptr<PendingTensors::State> start(const std::vector<Tensor>& tensors,
     detail::current_local(*meta_of(tensor));  // a view is brought up to date by this thread
   }
   const DeviceMesh mesh = meta_of(tensors.front())->spec->mesh;
-  const bool background = has_background(mesh);
+  const bool background = has_background(mesh) && (!to.mesh || has_background(*to.mesh));
   const auto move = [state, to, background] {
-    if (to.size() == 1) {
-      state->moved = {detail::redistributed(state->tensors[0], to[0], state->options, background)};
-    } else {
-      state->moved = detail::redistributed(state->tensors, to, state->options, background);
-    }
+    state->moved = moved_to(to, state->tensors, state->options, background);
   };
   const c10::Device device = meta_of(tensors.front())->local.device();
   if (!background) {
@@ -171,6 +202,11 @@ std::shared_ptr<PendingTensors::State> start(const std::vector<Tensor>& tensors,
     const c10::StreamGuard beside(guard.getStreamFromGlobalPool(device));
     given.wait();
     move();
+    // Whoever drops the result gives the tensor's memory back while it is still being sent.
+    for (const Tensor& tensor : state->tensors) {
+      const Tensor& local = meta_of(tensor)->local;
+      if (local.numel() > 0) local.record_stream(guard.getStream(device));
+    }
     state->there = detail::DeviceMark(meta_of(state->moved.front())->local);
   }
   return state;
@@ -191,18 +227,19 @@ class Moving final : public detail::Arrival {
 };
 
 // Tensors that wait for their data when they are used.
-std::vector<Tensor> arriving(const std::vector<Tensor>& tensors, const std::vector<Placements>& to,
-                             const RedistributeOptions& options) {
+std::vector<Tensor> arriving(const std::vector<Tensor>& tensors, const Target& to, const RedistributeOptions& options) {
   const auto state = start(tensors, to, options);
   std::vector<Tensor> results;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const detail::Spec& from = *meta_of(tensors[i])->spec;
-    if (!from.boxes && from.placements == to[i]) {
+    const Placements& wanted = to.placements[i];
+    if (!to.mesh && !from.boxes && from.placements == wanted) {
       results.push_back(tensors[i]);
       continue;
     }
-    Tensor result = detail::wrap(detail::intern_spec(from.mesh, to[i], from.sizes, from.strides),
-                                 at::empty({0}, meta_of(tensors[i])->local.options()));
+    const detail::SpecPtr spec = to.mesh ? detail::spec_after(tensors[i], *to.mesh, wanted, options)
+                                         : detail::intern_spec(from.mesh, wanted, from.sizes, from.strides);
+    Tensor result = detail::wrap(spec, at::empty({0}, meta_of(tensors[i])->local.options()));
     meta_of(result)->arrival = std::make_shared<Moving>(state, i);
     results.push_back(detail::moved_edge(tensors[i], result, options));
   }
@@ -215,77 +252,91 @@ Tensor redistribute(const Tensor& tensor, Placements placements, const Redistrib
   check_options(options);
   const detail::CauseScope cause("redistribute", [&](detail::Cause& c) { detail::about(c, tensor); });
   const Placements to = target_of(tensor, std::move(placements));
-  compare_where_asked({tensor}, {to});
-  if (options.async) return arriving({tensor}, {to}, options).front();
+  compare_where_asked({tensor}, {to}, options);
+  if (options.async) return arriving({tensor}, {{}, {to}}, options).front();
   return detail::redistribute_edge(tensor, to, options);
 }
 
 Tensor redistribute(const Tensor& tensor, const DeviceMesh& mesh, Placements placements,
                     const RedistributeOptions& options) {
-  check_options(options);
-  const auto& spec = detail::require_dtensor("redistribute", tensor).spec;
-  if (spec->mesh == mesh && !options.relabel) return redistribute(tensor, std::move(placements), options);
-  if (options.async) {
-    detail::throw_value_error(ErrorText("redistribute", "only a move on one mesh goes on in the background")
-                                  .fact("from", to_string(spec->mesh))
-                                  .fact("to", to_string(mesh))
-                                  .help("leave async away"));
-  }
-  const detail::CauseScope cause("redistribute", [&](detail::Cause& c) { detail::about(c, tensor); });
-  const Placements to = target_on(*spec, mesh, std::move(placements));
-  // Those that have the tensor make sure that they mean the same target: with other targets they would wait for others.
-  // A slice is another one for other ranks; nobody leaves the mesh then.
-  const bool slices = detail::is_slice(mesh, spec->mesh) || detail::is_slice(spec->mesh, mesh);
-  if (spec->mesh.coordinate() && spec->mesh.size() > 1 && !slices) compare_targets(tensor, mesh, to, options);
-  return detail::redistribute_edge(tensor, mesh, to, options);
+  return redistribute(std::vector{tensor}, mesh, {std::move(placements)}, options).front();
 }
 
 namespace {
 
 // Where each tensor goes; throws where they cannot go together.
-std::vector<Placements> targets_of(const std::vector<Tensor>& tensors, const std::vector<Placements>& placements) {
+Target targets_of(const std::vector<Tensor>& tensors, const std::optional<DeviceMesh>& mesh,
+                  const std::vector<Placements>& placements, const RedistributeOptions& options) {
+  check_options(options);
   if (tensors.size() != placements.size()) {
     detail::throw_value_error(ErrorText("redistribute", "there must be one placement list for each tensor")
                                   .fact("tensors", std::to_string(tensors.size()))
                                   .fact("placement lists", std::to_string(placements.size()))
                                   .help("redistribute({a, b}, {{Shard(0)}, {Shard(1)}})"));
   }
-  std::vector<Placements> to;
+  Target to;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    to.push_back(target_of(tensors[i], placements[i]));
-    if (meta_of(tensors[i])->spec->mesh == meta_of(tensors[0])->spec->mesh) continue;
-    detail::throw_value_error(ErrorText("redistribute", "tensors that are moved together must be on one mesh")
-                                  .fact("tensor 0", to_string(tensors[0]))
-                                  .fact(fmt::format("tensor {}", i), to_string(tensors[i]))
-                                  .help("call redistribute once for each mesh"));
+    const detail::Spec& from = *detail::require_dtensor("redistribute", tensors[i]).spec;
+    const DeviceMesh& first = meta_of(tensors[0])->spec->mesh;
+    if (from.mesh != first) {
+      detail::throw_value_error(ErrorText("redistribute", "tensors that are moved together must be on one mesh")
+                                    .fact("tensor 0", to_string(tensors[0]))
+                                    .fact(fmt::format("tensor {}", i), to_string(tensors[i]))
+                                    .help("call redistribute once for each mesh"));
+    }
+    if (mesh && (*mesh != first || options.relabel)) to.mesh = mesh;
+    to.placements.push_back(to.mesh ? target_on(from, *mesh, placements[i]) : target_of(tensors[i], placements[i]));
   }
   return to;
+}
+
+std::vector<Tensor> redistribute_all(const std::vector<Tensor>& tensors, const std::optional<DeviceMesh>& mesh,
+                                     const std::vector<Placements>& placements, const RedistributeOptions& options) {
+  const Target to = targets_of(tensors, mesh, placements, options);
+  if (tensors.empty()) return {};
+  const detail::CauseScope cause("redistribute", [&](detail::Cause& c) {
+    for (const Tensor& tensor : tensors) detail::about(c, tensor);
+  });
+  if (!to.mesh) compare_where_asked(tensors, to.placements, options);
+  if (options.async) return arriving(tensors, to, options);
+  if (!to.mesh) return detail::redistribute_edges(tensors, to.placements, options);
+  compare_targets(tensors, to, options, /*background=*/false);
+  return detail::redistribute_edges(tensors, *to.mesh, to.placements, options);
+}
+
+PendingTensors start_all(const std::vector<Tensor>& tensors, const std::optional<DeviceMesh>& mesh,
+                         const std::vector<Placements>& placements, const RedistributeOptions& options) {
+  const Target to = targets_of(tensors, mesh, placements, options);
+  if (!to.mesh) compare_where_asked(tensors, to.placements, options);
+  return PendingTensors(start(tensors, to, options));
 }
 
 }  // namespace
 
 std::vector<Tensor> redistribute(const std::vector<Tensor>& tensors, const std::vector<Placements>& placements,
                                  const RedistributeOptions& options) {
-  check_options(options);
-  const std::vector<Placements> to = targets_of(tensors, placements);
-  const detail::CauseScope cause("redistribute", [&](detail::Cause& c) {
-    for (const Tensor& tensor : tensors) detail::about(c, tensor);
-  });
-  compare_where_asked(tensors, to);
-  if (options.async) return arriving(tensors, to, options);
-  return detail::redistribute_edges(tensors, to, options);
+  return redistribute_all(tensors, std::nullopt, placements, options);
+}
+std::vector<Tensor> redistribute(const std::vector<Tensor>& tensors, const DeviceMesh& mesh,
+                                 const std::vector<Placements>& placements, const RedistributeOptions& options) {
+  return redistribute_all(tensors, mesh, placements, options);
 }
 
 PendingTensor redistribute_async(const Tensor& tensor, Placements placements, const RedistributeOptions& options) {
-  return PendingTensor(redistribute_async(std::vector{tensor}, {std::move(placements)}, options));
+  return PendingTensor(start_all({tensor}, std::nullopt, {std::move(placements)}, options));
+}
+PendingTensor redistribute_async(const Tensor& tensor, const DeviceMesh& mesh, Placements placements,
+                                 const RedistributeOptions& options) {
+  return PendingTensor(start_all({tensor}, mesh, {std::move(placements)}, options));
 }
 
 PendingTensors redistribute_async(const std::vector<Tensor>& tensors, const std::vector<Placements>& placements,
                                   const RedistributeOptions& options) {
-  check_options(options);
-  const std::vector<Placements> to = targets_of(tensors, placements);
-  compare_where_asked(tensors, to);
-  return PendingTensors(start(tensors, to, options));
+  return start_all(tensors, std::nullopt, placements, options);
+}
+PendingTensors redistribute_async(const std::vector<Tensor>& tensors, const DeviceMesh& mesh,
+                                  const std::vector<Placements>& placements, const RedistributeOptions& options) {
+  return start_all(tensors, mesh, placements, options);
 }
 
 void PendingTensors::State::wait() const {

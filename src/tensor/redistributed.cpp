@@ -14,6 +14,7 @@
 #include "tensor/joint_mesh.h"
 #include "tensor/meta.h"
 #include "tensor/move.h"
+#include "tensor/travel_types.h"
 
 namespace sherd::detail {
 namespace {
@@ -46,19 +47,25 @@ MoveOptions move_options(const RedistributeOptions& options, bool background = f
   return {options.staging_bytes, options.reduce_dtype, options.move_dtype, background};
 }
 
-// "redistribute f32[4@0, 6] on [2] -> (S(1)) on [2]". The ranks of a large mesh would be most of it.
+// "f32[4@0, 6] on [2] -> (S(1)) on [2]". The ranks of a large mesh would be most of it.
 std::string text_of_move(const Spec& from, c10::ScalarType dtype, const Placements& to) {
   constexpr int64_t kFew = 64;
   const Mesh& mesh = from.mesh.mesh();
   const bool all = mesh.has_default_ranks() || mesh.size() <= kFew;
   const std::string on = all ? to_string(mesh) : to_string(plan::without_ranks(mesh)) + "{...}";
   const TensorText tensor{dtype_name(dtype), from.sizes, from.placements};
-  return fmt::format("redistribute {} on {} -> {} on {}", to_string(tensor, mesh), on, to_string(to), on);
+  return fmt::format("{} on {} -> {} on {}", to_string(tensor, mesh), on, to_string(to), on);
 }
 
-// A result never shares memory with its source, as in every other operator that is not a view.
+// What a tensor in boxes is brought to before it goes to another mesh.
+SpecPtr without_boxes(const SpecPtr& spec) {
+  return spec->boxes ? intern_spec(spec->mesh, spec->placements, spec->sizes, spec->strides) : spec;
+}
+
+// A result never shares memory with its source, as in every other operator that is not a view: not where it has no
+// elements either, for writes are counted by memory, and every rank must come to the same count.
 Tensor of_its_own(const Tensor& local, const Tensor& source) {
-  return local.numel() > 0 && local.is_alias_of(source) ? local.clone() : local;
+  return local.is_alias_of(source) ? local.clone() : local;
 }
 
 }  // namespace
@@ -78,35 +85,23 @@ plan::Prefer plan_preference(Prefer prefer) {
 PlannedPtr plan_between(const SpecPtr& from, const SpecPtr& to, c10::ScalarType dtype,
                         const RedistributeOptions& options) {
   thread_local std::unordered_map<PlanKey, PlannedPtr, PlanKeyHash> plans;
-  const c10::ScalarType moved = options.move_dtype.value_or(dtype);
-  const c10::ScalarType reduced = options.reduce_dtype.value_or(dtype);
+  const c10::ScalarType moved = travels_in(dtype, options.move_dtype);
+  const c10::ScalarType reduced = reduces_in(dtype, options.reduce_dtype);
   PlanKey key{from, to, dtype, moved, reduced, options.prefer, options.staging_bytes, costs_version()};
   if (const auto found = plans.find(key); found != plans.end()) return found->second;
   if (plans.size() >= kPlansKept) plans.clear();
-  auto planned = std::make_shared<const Planned>(
-      plan::plan_redistribution(from->mesh.mesh(), from->sizes, static_cast<int64_t>(c10::elementSize(moved)),
-                                from->placements, to->placements,
-                                {.prefer = plan_preference(options.prefer),
-                                 .costs = current_costs(),
-                                 .reduced_size = static_cast<int64_t>(c10::elementSize(reduced)),
-                                 .staging_bytes = options.staging_bytes}),
-      std::make_shared<Purpose>(text_of_move(*from, dtype, to->placements)));
+  auto plan = plan::plan_redistribution(from->mesh.mesh(), from->sizes, static_cast<int64_t>(c10::elementSize(moved)),
+                                        from->placements, to->placements,
+                                        {.prefer = plan_preference(options.prefer),
+                                         .costs = current_costs(),
+                                         .reduced_size = static_cast<int64_t>(c10::elementSize(reduced)),
+                                         .staging_bytes = options.staging_bytes});
+  std::string text = text_of_move(*from, dtype, to->placements) + " by " + to_string(plan, from->mesh.mesh());
+  auto purpose = std::make_shared<Purpose>("redistribute " + text);
+  auto planned = std::make_shared<const Planned>(std::move(plan), std::move(text), std::move(purpose));
   plans.emplace(std::move(key), planned);
   return planned;
 }
-
-namespace {
-
-// What many moves together are for.
-PurposePtr common_purpose(const std::vector<PlannedPtr>& plans) {
-  if (plans.size() == 1) return plans.front()->purpose;
-  uint64_t hash = 0;
-  for (const PlannedPtr& planned : plans) hash = hash * 31 + planned->purpose->hash;
-  return std::make_shared<Purpose>(
-      fmt::format("{} and {} more ({:x})", plans.front()->purpose->text, plans.size() - 1, hash));
-}
-
-}  // namespace
 
 std::vector<Tensor> redistributed(const std::vector<Tensor>& tensors, const std::vector<Placements>& to,
                                   const RedistributeOptions& options, bool background) {
@@ -115,6 +110,7 @@ std::vector<Tensor> redistributed(const std::vector<Tensor>& tensors, const std:
   std::vector<SpecPtr> specs(tensors.size());
   std::vector<PlannedPtr> plans;
   plans.reserve(tensors.size());
+  std::vector<PurposePtr> purposes;
   std::vector<Move> moves;
   std::vector<size_t> moved;
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -130,11 +126,12 @@ std::vector<Tensor> redistributed(const std::vector<Tensor>& tensors, const std:
     }
     specs[i] = intern_spec(from->mesh, to[i], from->sizes, from->strides);
     plans.push_back(plan_between(from, specs[i], tensors[i].scalar_type(), options));
+    purposes.push_back(plans.back()->purpose);
     moves.push_back({plans.back()->plan, current_local(*meta), from->sizes, from->placements});
     moved.push_back(i);
   }
   if (moves.empty()) return results;
-  const PurposeScope purpose(common_purpose(plans));
+  const PurposeScope purpose(common_purpose(purposes));
   const std::vector<Tensor> locals =
       move_together(meta_of(tensors[moved[0]])->spec->mesh, moves, move_options(options, background));
   for (size_t k = 0; k < moved.size(); ++k) {
@@ -162,19 +159,61 @@ Tensor redistributed(const Tensor& tensor, const Placements& to, const Redistrib
   return wrap(spec, of_its_own(moved, local));
 }
 
-Tensor redistributed(const Tensor& tensor, const DeviceMesh& mesh, const Placements& to,
-                     const RedistributeOptions& options) {
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const Spec& given = *meta_of(tensor)->spec;
-  const Tensor settled = given.boxes ? redistributed(tensor, given.placements, options) : tensor;
-  if (stays_on_one_mesh(given, mesh, options)) {
-    if (is_slice(given.mesh, mesh)) return redistributed(lifted(settled, mesh), to, options);
-    return lowered(redistributed(settled, lifted_placements(to, mesh, given.mesh), options), mesh);
+namespace {
+
+// By a plan on the larger of two meshes, of which the other is a slice.
+std::vector<Tensor> moved_on_one_mesh(const std::vector<Tensor>& tensors, const DeviceMesh& mesh,
+                                      const std::vector<Placements>& to, const RedistributeOptions& options,
+                                      bool background) {
+  const DeviceMesh& given = meta_of(tensors.front())->spec->mesh;
+  const bool rises = is_slice(given, mesh);
+  std::vector<Tensor> there;
+  std::vector<Placements> wanted;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    there.push_back(rises ? lifted(tensors[i], mesh) : tensors[i]);
+    wanted.push_back(rises ? to[i] : lifted_placements(to[i], mesh, given));
   }
-  DTensorMeta* meta = meta_of(settled);
-  const SpecPtr target = intern_spec(mesh, to, given.sizes, given.strides);
-  const Tensor local = current_local(*meta);
-  return crossed(*crossing_between(meta->spec, target, local.scalar_type(), options), local, options);
+  std::vector<Tensor> moved = redistributed(there, wanted, options, background);
+  for (size_t i = 0; i < moved.size(); ++i) {
+    // What has not moved is a copy all the same.
+    if (moved[i].is_same(there[i])) moved[i] = redistributed(there[i], wanted[i], options, background);
+    if (!rises) moved[i] = lowered(moved[i], mesh);
+  }
+  return moved;
+}
+
+}  // namespace
+
+std::vector<Tensor> redistributed(const std::vector<Tensor>& tensors, const DeviceMesh& mesh,
+                                  const std::vector<Placements>& to, const RedistributeOptions& options,
+                                  bool background) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (tensors.empty()) return {};
+  std::vector<Tensor> settled;
+  for (const Tensor& tensor : tensors) {
+    const Spec& given = *meta_of(tensor)->spec;
+    settled.push_back(given.boxes ? redistributed(tensor, given.placements, options, background) : tensor);
+  }
+  if (stays_on_one_mesh(*meta_of(settled.front())->spec, mesh, options)) {
+    return moved_on_one_mesh(settled, mesh, to, options, background);
+  }
+  std::vector<CrossingPtr> ways;
+  std::vector<Tensor> locals;
+  for (size_t i = 0; i < settled.size(); ++i) {
+    DTensorMeta* meta = meta_of(settled[i]);
+    locals.push_back(current_local(*meta));
+    const SpecPtr target = intern_spec(mesh, to[i], meta->spec->sizes, meta->spec->strides);
+    ways.push_back(crossing_between(meta->spec, target, locals.back().scalar_type(), options));
+  }
+  return crossed(ways, locals, options, background);
+}
+
+SpecPtr spec_after(const Tensor& tensor, const DeviceMesh& mesh, const Placements& to,
+                   const RedistributeOptions& options) {
+  const SpecPtr from = without_boxes(meta_of(tensor)->spec);
+  const SpecPtr target = intern_spec(mesh, to, from->sizes, from->strides);
+  if (stays_on_one_mesh(*from, mesh, options)) return target;
+  return crossing_between(from, target, tensor.scalar_type(), options)->target;
 }
 
 bool stays_on_one_mesh(const Spec& from, const DeviceMesh& mesh, const RedistributeOptions& options) {
@@ -187,7 +226,7 @@ std::string text_of_way(const Tensor& tensor, const DeviceMesh& mesh, const Plac
                         const RedistributeOptions& options) {
   const SpecPtr& given = meta_of(tensor)->spec;
   if (given->boxes && given->mesh == mesh && !options.relabel) return "exchange of boxes";
-  const SpecPtr from = given->boxes ? intern_spec(given->mesh, given->placements, given->sizes, given->strides) : given;
+  const SpecPtr from = without_boxes(given);
   const std::string first = given->boxes ? "exchange of boxes, " : "";
   const auto on = [&](const DeviceMesh& one, const Placements& before, const Placements& after) {
     const SpecPtr spec = intern_spec(one, before, from->sizes, from->strides);

@@ -19,6 +19,7 @@ plan::Prefer plan_preference(RedistributeOptions::Prefer prefer);
 /// A plan, and what its collectives are for.
 struct Planned {
   plan::Redistribution plan;
+  std::string text;  // of what is moved where, and how, for the ranks to compare
   PurposePtr purpose;
 };
 using PlannedPtr = std::shared_ptr<const Planned>;
@@ -32,8 +33,13 @@ at::Tensor redistributed(const at::Tensor& tensor, const Placements& to, const R
                          bool background = false);
 std::vector<at::Tensor> redistributed(const std::vector<at::Tensor>& tensors, const std::vector<Placements>& to,
                                       const RedistributeOptions& options, bool background = false);
-at::Tensor redistributed(const at::Tensor& tensor, const DeviceMesh& mesh, const Placements& to,
-                         const RedistributeOptions& options);
+/// To another mesh. The tensors are of one mesh.
+std::vector<at::Tensor> redistributed(const std::vector<at::Tensor>& tensors, const DeviceMesh& mesh,
+                                      const std::vector<Placements>& to, const RedistributeOptions& options,
+                                      bool background = false);
+/// The spec of what that makes of a tensor. Nothing is moved.
+SpecPtr spec_after(const at::Tensor& tensor, const DeviceMesh& mesh, const Placements& to,
+                   const RedistributeOptions& options);
 
 /// Whether a tensor goes to a mesh by a plan on one of the two: the other is a slice of it.
 bool stays_on_one_mesh(const Spec& from, const DeviceMesh& mesh, const RedistributeOptions& options);

@@ -1,6 +1,8 @@
 // The conformance suite over MPI: ranks are the processes that mpirun starts, and all run the same tests. A test for
 // another number of ranks is left to another run.
 
+#include <gmock/gmock.h>
+
 #include <cmath>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -8,9 +10,14 @@
 #include "comm/transports.h"
 #include "comm/world_state.h"
 #include "conformance/transport.h"
+#include "sherd/dtensor.h"
+#include "sherd/redistribute.h"
 
 namespace sherd::testing {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 World this_world() { return init({.backend = "mpi", .timeout = std::chrono::seconds(60)}); }
 
@@ -127,6 +134,26 @@ TEST(MpiTest, AMessageOfAnotherSizeIsRefused) {
   EXPECT_EQ(message,
             "receive: the tensor sent does not fit the tensor given\n  sent: 12 bytes\n  given: 16 bytes\n"
             "  help: receive into a tensor of the sender's dtype and size");
+}
+
+// Their calls fit together, and nobody asked for them to be compared.
+TEST(MpiTest, RanksThatMoveToDifferentPlacementsLearnSo) {
+  const World world = this_world();
+  if (world.size() == 1) GTEST_SKIP() << "for mpirun -n 2 and more";
+  const int64_t n = world.size();
+  const DeviceMesh mesh = init_device_mesh("cpu", {n});
+  const at::Tensor cube = at::ones({n, n, n});
+  const at::Tensor x = distribute_tensor(cube, mesh, {Shard(0)});
+  std::string message;
+  try {
+    redistribute(x, {Shard(world.rank() == 0 ? 1 : 2)});
+  } catch (const c10::Error& error) {
+    message = error.what_without_backtrace();
+  }
+  const char* problem = world.checks_calls() ? "redistribute: the ranks have different plans\n  rank 0: "
+                                             : "all_to_all: ranks call different things\n  rank 0: redistribute ";
+  EXPECT_THAT(message, AllOf(HasSubstr(problem), HasSubstr(" -> (S(1)) on "), HasSubstr(" -> (S(2)) on ")));
+  EXPECT_TRUE(full_tensor(redistribute(x, {Shard(1)})).equal(cube));
 }
 
 // What rank 0 does not print.

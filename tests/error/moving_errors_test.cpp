@@ -178,21 +178,21 @@ TEST(MovingErrorsOnEveryRank, RanksWithDifferentPlans) {
                            redistribute(rows(mesh), {world.rank() == 0 ? Placement(Shard(1)) : Placement(Replicate())});
                          },
                          {.check = true}),
-         "  rank 0: f32[4@0, 6] on [2] -> (S(1)) on [2]\n"
-         "  rank 1: f32[4@0, 6] on [2] -> (R) on [2]\n");
+         "  rank 0: f32[4@0, 6] on [2] -> (S(1)) on [2] by exchange@0 24 B\n"
+         "  rank 1: f32[4@0, 6] on [2] -> (R) on [2] by exchange@0 48 B\n");
   expect(errors_of_ranks(2,
                          [](World& world) {
                            const DeviceMesh mesh = init_device_mesh("cpu", {2});
                            const DeviceMesh one("cpu", parse_mesh(world.rank() == 0 ? "[1]{0}" : "[1]{1}"));
                            redistribute(rows(mesh), one, {Replicate()});
                          }),
-         "  rank 0: f32[4@0, 6] on [2] -> (R) on [1]\n"
-         "  rank 1: f32[4@0, 6] on [2] -> (R) on [1]{1}\n");
+         "  rank 0: f32[4@0, 6] on [2] -> (R) on [1] by exchange to [1] 48 B\n"
+         "  rank 1: f32[4@0, 6] on [2] -> (R) on [1]{1} by exchange to [1]{1} 48 B\n");
 }
 
 // Of equal size on every rank, so that nothing but the plan tells them apart.
 TEST(MovingErrorsOnEveryRank, RanksWithDifferentPlansWhoseTensorsFit) {
-  for (const char* backend : {"threads", "shm"}) {
+  for (const char* backend : {"threads", "shm", "gloo"}) {
     const auto cubes = [](const DeviceMesh& mesh) {
       return distribute_tensor(torch::ones({4, 4, 4}), mesh, {Shard(0)}, {.source = std::nullopt});
     };
@@ -202,12 +202,13 @@ TEST(MovingErrorsOnEveryRank, RanksWithDifferentPlansWhoseTensorsFit) {
                                        redistribute(cubes(mesh), {Shard(1 + world.rank())});
                                      },
                                      {.backend = backend});
-    EXPECT_THAT(one, Each(std::string("all_to_all: ranks call different things\n"
-                                      "  rank 0: redistribute f32[4@0, 4, 4] on [2] -> (S(1)) on [2]: all_to_all f32 "
-                                      "blocks of [16, 16]\n"
-                                      "  rank 1: redistribute f32[4@0, 4, 4] on [2] -> (S(2)) on [2]: all_to_all f32 "
-                                      "blocks of [16, 16]\n"
-                                      "  help: every rank of a group makes the same calls in the same order")));
+    EXPECT_THAT(one,
+                Each(std::string("all_to_all: ranks call different things\n"
+                                 "  rank 0: redistribute f32[4@0, 4, 4] on [2] -> (S(1)) on [2] by exchange@0 64 B: "
+                                 "all_to_all f32 blocks of [16, 16]\n"
+                                 "  rank 1: redistribute f32[4@0, 4, 4] on [2] -> (S(2)) on [2] by exchange@0 64 B: "
+                                 "all_to_all f32 blocks of [16, 16]\n"
+                                 "  help: every rank of a group makes the same calls in the same order")));
     const auto many = errors_of_ranks(2,
                                       [&](World& world) {
                                         const DeviceMesh mesh = init_device_mesh("cpu", {2});

@@ -324,6 +324,25 @@ TEST(RankFailureTest, ARankThatFailedCanCallNothingMore) {
   });
 }
 
+TEST(RankFailureTest, SpawnThrowsWhatTheFirstRankToFailThrewHoweverLate) {
+  std::latch other_has_thrown(1);
+  const auto run = [&](World& world) {
+    if (world.rank() == 0) {
+      world.fail("no licence");
+      other_has_thrown.wait();
+      std::this_thread::sleep_for(milliseconds(50));  // the other's exception reaches spawn
+      throw std::out_of_range("no licence");
+    }
+    try {
+      barrier(world.group());
+    } catch (...) {
+      other_has_thrown.count_down();
+      throw;
+    }
+  };
+  EXPECT_THROW(spawn(2, run), std::out_of_range);
+}
+
 TEST(RankFailureTest, AMessageThatDoesNotFitIsRefused) {
   const auto texts = errors_of_ranks(2, [](World& world) {
     if (world.rank() == 0) {
@@ -393,6 +412,36 @@ TEST(C10dErrorTest, ListsThatCannotBe) {
             "reduce: this transport does not know the reduction\n"
             "  reduction: number 8 of c10d::ReduceOp\n"
             "  help: sum, avg, product, min, max, band, bor or bxor");
+}
+
+// Blocks of which one is given and taken, and which do not lie in one piece.
+TEST(C10dTest, BlocksInPlaceNeedNotBeContiguous) {
+  spawn(2,
+        [](World& world) {
+          const auto backend = world.group().backend(c10::DeviceType::CPU);
+          const auto columns = [](int64_t value) { return at::full({3, 2}, value, at::kLong).unbind(1); };
+          std::vector<at::Tensor> gives = columns(world.rank());
+          std::vector<at::Tensor> takes = columns(-1);
+          takes[0] = gives[0];
+          backend->alltoall(takes, gives, {})->wait();
+          for (int i = 0; i < 2; ++i) EXPECT_TRUE(takes[static_cast<size_t>(i)].eq(i).all().item<bool>());
+          std::vector<std::vector<at::Tensor>> blocks;
+          if (world.rank() == 0) blocks.push_back(columns(7));
+          std::vector<at::Tensor> out{world.rank() == 0 ? blocks[0][0] : columns(-1)[0]};
+          backend->scatter(out, blocks, c10d::ScatterOptions{.rootRank = 0})->wait();
+          EXPECT_TRUE(out[0].eq(7).all().item<bool>());
+          // A message after one that was received into such a tensor is the next one.
+          for (const int64_t value : {1, 2}) {
+            std::vector<at::Tensor> message{world.rank() == 0 ? at::full({3}, value, at::kLong) : columns(0)[0]};
+            if (world.rank() == 0) {
+              backend->send(message, 1, 0)->wait();
+            } else {
+              backend->recv(message, 0, 0)->wait();
+              EXPECT_TRUE(message[0].eq(value).all().item<bool>());
+            }
+          }
+        },
+        {.backend = "shm"});
 }
 
 // Of a program that set c10d up by itself.

@@ -8,6 +8,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <numeric>
+#include <random>
 #include <thread>
 
 #include "property/distribute_any.h"
@@ -42,7 +45,19 @@ at::Tensor numbered(const Dims& shape) {
   return torch::arange(static_cast<double>(numel(shape)), torch::kDouble).view(shape);
 }
 
-// A layout with at most `ranks` ranks that are those of a world, with Partials that doubles can have, or none.
+// Placements with Partials that doubles can have, or none.
+Placements world_placements(RandomLayout& random, const Mesh& mesh, const Dims& shape, bool partials) {
+  Placements placements = random.placements(mesh, shape);
+  for (Placement& p : placements) {
+    if (!is_partial(p)) continue;
+    const ReduceOp op = std::get<Partial>(p).op;
+    const bool bitwise = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
+    p = partials ? Placement(Partial(bitwise ? ReduceOp::max : op)) : Placement(Replicate());
+  }
+  return placements;
+}
+
+// A layout with at most `ranks` ranks that are those of a world, with such placements.
 Layout world_layout(RandomLayout& random, int64_t ranks, const Dims& shape, bool partials) {
   Mesh mesh = random.mesh(ranks);
   if (!mesh.has_default_ranks()) {
@@ -52,14 +67,7 @@ Layout world_layout(RandomLayout& random, int64_t ranks, const Dims& shape, bool
     all.resize(static_cast<size_t>(mesh.size()));
     mesh = Mesh(mesh.axes(), all);
   }
-  Layout layout{mesh, shape, random.placements(mesh, shape)};
-  for (Placement& p : layout.placements) {
-    if (!is_partial(p)) continue;
-    const ReduceOp op = std::get<Partial>(p).op;
-    const bool bitwise = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
-    p = partials ? Placement(Partial(bitwise ? ReduceOp::max : op)) : Placement(Replicate());
-  }
-  return layout;
+  return {mesh, shape, world_placements(random, mesh, shape, partials)};
 }
 
 TEST(MovingTest, AnyPlacementsToAnyOther) {
@@ -210,6 +218,70 @@ TEST(MovingTest, AnyMeshToAnyOther) {
   for (const std::string& rank : wrong) EXPECT_TRUE(rank.empty());
 }
 
+// At once, in the background, and as tensors that arrive when they are used.
+TEST(MovingTest, SeveralFromAnyMeshToAnyOther) {
+  constexpr int kRanks = 6;
+  std::vector<std::string> wrong(kRanks);
+  spawn(kRanks, [&](World& world) {
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+      RandomLayout random(seed);
+      const Mesh before = world_layout(random, kRanks, {1}, false).mesh;
+      const Mesh after = world_layout(random, kRanks, {1}, false).mesh;
+      const DeviceMesh from("cpu", before), to("cpu", after);
+      std::vector<at::Tensor> wholes, tensors;
+      std::vector<Placements> wanted;
+      for (int i = 0; i < 4; ++i) {
+        const Dims shape = random.shape();
+        const bool narrow = i == 2;  // of another dtype than the others
+        wholes.push_back(narrow ? numbered(shape).to(torch::kFloat) : numbered(shape));
+        tensors.push_back(distribute_any(wholes.back(), from, world_placements(random, before, shape, !narrow)));
+        tensors.back().requires_grad_(true);
+        wanted.push_back(world_placements(random, after, shape, false));
+      }
+      const RedistributeOptions options{.staging_bytes = 4000, .relabel = random.chance(30)};
+      RedistributeOptions later = options;
+      later.async = true;
+      PendingTensors pending = redistribute_async(tensors, to, wanted, options);
+      const auto arriving = redistribute(tensors, to, wanted, later);
+      const auto together = redistribute(tensors, to, wanted, options);  // while both are under way
+      const auto fetched = pending.wait();
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        bool right = true;
+        for (const at::Tensor& y : {fetched[i], arriving[i], together[i]}) {
+          right &= is_right(y.detach(), wholes[i]) && placements_of(y) == wanted[i];
+          tensors[i].mutable_grad() = at::Tensor();
+          y.backward(distribute_any(wholes[i] * 3, mesh_of(y), wanted[i]));
+          right &= is_right(tensors[i].grad(), wholes[i] * 3);
+        }
+        if (right) continue;
+        wrong[static_cast<size_t>(world.rank())] +=
+            fmt::format("seed {}: tensor {}: {} -> {} on {}\n", seed, i, to_string(tensors[i]), to_string(wanted[i]),
+                        to_string(after));
+      }
+    }
+  });
+  EXPECT_EQ(wrong[0], "");
+  for (const std::string& rank : wrong) EXPECT_TRUE(rank.empty());
+}
+
+TEST(MovingTest, SeveralToAnotherMeshShareTheirMessages) {
+  spawn(4, [](World&) {
+    const DeviceMesh from("cpu", parse_mesh("[2]{0, 1}")), to("cpu", parse_mesh("[2]{2, 3}"));
+    std::vector<at::Tensor> tensors;
+    std::vector<Placements> wanted;
+    for (int64_t i = 0; i < 30; ++i) {
+      const std::vector<Placements> lists = {{Shard(0)}, {Shard(1)}, {Partial()}, {Replicate()}};
+      tensors.push_back(distribute_any(numbered({4 + i, 6}), from, lists[static_cast<size_t>(i % 3)]));
+      wanted.push_back(lists[i % 5 == 0 ? 3 : 0]);
+    }
+    const CommRecorder recorder;
+    const auto moved = redistribute(tensors, to, wanted, {.prefer = Prefer::bytes});
+    // One for those that only move, one for those that are reduced, one for what was reduced by shares.
+    EXPECT_LE(std::ranges::count(recorder.calls(), "all_to_all", &CollectiveCall::name), 3);
+    for (int64_t i = 0; i < 30; ++i) EXPECT_TRUE(is_right(moved[static_cast<size_t>(i)], numbered({4 + i, 6}))) << i;
+  });
+}
+
 TEST(MovingTest, BetweenMeshesRanksReceiveWhatTheyLack) {
   spawn(4, [](World& world) {
     const DeviceMesh all = init_device_mesh("cpu", {4});
@@ -286,6 +358,20 @@ TEST(MovingTest, PartialsOfOtherTypesCross) {
     EXPECT_EQ(sent(large, ReduceOp::avg, {.reduce_dtype = torch::kFloat})[0].item<float>(), large[0].item<float>());
     EXPECT_THROW(sent(number, ReduceOp::avg), c10::ValueError);
   });
+}
+
+TEST(MovingTest, PlansToAnotherMeshCountTheBytesThatTravel) {
+  const WorldScope world(fake_world(0, 4));
+  const DeviceMesh from("cpu", parse_mesh("[2]{0, 1}")), to("cpu", parse_mesh("[4]"));
+  const at::Tensor rows = from_local(torch::zeros({32, 64}), from, {Shard(0)}, {.shape = Dims{64, 64}});
+  const at::Tensor part = from_local(torch::zeros({64, 64}), from, {Partial()}, {.shape = Dims{64, 64}});
+  const auto text = [&](const at::Tensor& x, std::optional<c10::ScalarType> dtype) {
+    return redistribution_text(x, to, {Replicate()}, {.prefer = Prefer::bytes, .move_dtype = dtype});
+  };
+  EXPECT_EQ(text(rows, {}), "exchange to [4] 12.0 KiB");
+  EXPECT_EQ(text(rows, torch::kHalf), "exchange to [4] 6.0 KiB");
+  EXPECT_EQ(text(part, {}), "reduce to [4] 4.0 KiB, exchange@0 12.0 KiB");
+  EXPECT_EQ(text(part, torch::kHalf), "reduce to [4] 4.0 KiB, exchange@0 6.0 KiB");
 }
 
 // `sherd explain`, which has no tensors, says what the library does.
@@ -493,6 +579,195 @@ TEST(MovingTest, MemoryBesideInputAndOutputIsBounded) {
     EXPECT_LE(peak({Partial(), r}, {Shard(0), r}), bytes / 2 + kStaging + kSmallThings);
     // Two steps: what lies between them, too.
     EXPECT_LE(peak({Partial(), Shard(0)}, {Shard(0), Shard(0)}), bytes / 2 + bytes / 4 + kStaging + kSmallThings);
+  });
+}
+
+// Over Gloo everything is packed, in as many rounds as keep it within the buffer: also where one rank gives the whole
+// to all others, and where values are converted on the way. (Gloo's threads free some of it, so memory itself is not
+// counted.)
+TEST(MovingTest, PackingKeepsToTheStagingBuffer) {
+  static constexpr int64_t kStaging = 1 << 20;
+  static constexpr int64_t kWhole = 4 << 20;
+  static constexpr int kRanks = 6;
+  spawn(kRanks,
+        [](World&) {
+          const DeviceMesh one("cpu", parse_mesh("[1]{0}")), all = init_device_mesh("cpu", {kRanks});
+          const at::Tensor whole = torch::rand({1024, 1024});
+          const auto exchanges = [](const std::function<void()>& move) {
+            const CommRecorder recorder;
+            move();
+            std::vector<int64_t> received;
+            for (const CollectiveCall& call : recorder.calls()) {
+              if (call.name == "all_to_all") received.push_back(call.bytes);
+            }
+            return received;
+          };
+          RedistributeOptions options{.staging_bytes = kStaging};
+          const at::Tensor x = distribute_any(whole, one, {Replicate()});
+          // What rank 0 sends, and what the others receive.
+          const auto given = exchanges([&] { redistribute(x, all, {Replicate()}, options); });
+          EXPECT_GE(static_cast<int64_t>(given.size()), (kRanks + 1) * kWhole / kStaging);
+          const at::Tensor rows = distribute_any(whole, all, {Shard(0)});
+          const auto wide = exchanges([&] { redistribute(rows, {Shard(1)}, options); });
+          options.move_dtype = torch::kHalf;
+          const auto narrow = exchanges([&] { redistribute(rows, {Shard(1)}, options); });
+          EXPECT_EQ(2 * std::accumulate(narrow.begin(), narrow.end(), int64_t{0}),
+                    std::accumulate(wide.begin(), wide.end(), int64_t{0}));
+          // A box of sums: its parts, and not those of the rest.
+          const at::Tensor part = from_local(whole, all, {Partial()});
+          const auto box = exchanges([&] { read_boxes(part, {parse_box("[3:5, 0:8]")}); });
+          EXPECT_EQ(std::accumulate(box.begin(), box.end(), int64_t{0}), (kRanks - 1) * 2 * 8 * 4);
+        },
+        {.backend = "gloo"});
+}
+
+TEST(MovingTest, ManySmallTensorsKeepToTheStagingBuffer) {
+  static constexpr int64_t kStaging = 8 << 10;
+  spawn(3,
+        [](World&) {
+          const DeviceMesh mesh = init_device_mesh("cpu", {3});
+          std::vector<at::Tensor> tensors;
+          for (int i = 0; i < 200; ++i) tensors.push_back(distribute_any(numbered({12, 6}), mesh, {Shard(0)}));
+          const CommRecorder recorder;
+          const auto moved =
+              redistribute(tensors, std::vector<Placements>(200, {Shard(1)}), {.staging_bytes = kStaging});
+          for (const CollectiveCall& call : recorder.calls()) EXPECT_LE(call.bytes, kStaging);
+          for (const at::Tensor& tensor : moved) EXPECT_TRUE(is_right(tensor, numbered({12, 6})));
+        },
+        {.backend = "gloo"});
+}
+
+// Bytes that lie in memory are not always the values.
+TEST(MovingTest, BoxesOfConjugates) {
+  for (const char* backend : {"threads", "shm", "gloo"}) {
+    spawn(2,
+          [](World& world) {
+            const DeviceMesh mesh = init_device_mesh("cpu", {2});
+            const at::Tensor whole = torch::complex(numbered({128, 128}), numbered({128, 128}) + 1);
+            const at::Tensor right = whole.conj().resolve_conj();
+            const int64_t first = 64 * world.rank();
+            const at::Tensor lazy = whole.narrow(0, first, 64).conj();
+            for (const int64_t dim : {0, 1}) {
+              const at::Tensor y = from_boxes({{Box{{first, 0}, {64, 128}}, lazy}}, {128, 128}, mesh, {Shard(dim)},
+                                              torch::kComplexDouble);
+              EXPECT_TRUE(to_local(y).equal(right.narrow(dim, first, 64)));
+            }
+            const at::Tensor x = from_local(lazy, mesh, {Shard(0)}, {.shape = Dims{128, 128}});
+            EXPECT_TRUE(read_boxes(x, {parse_box("[0:128, 0:128]")})[0].equal(right));
+          },
+          {.backend = backend});
+  }
+}
+
+// Each rank reduces what it asks for, and receives the parts that it has not.
+TEST(MovingTest, BoxesOfPartials) {
+  constexpr int kRanks = 6;
+  std::vector<std::string> wrong(kRanks);
+  spawn(kRanks, [&](World& world) {
+    for (uint64_t seed = 0; seed < 100; ++seed) {
+      RandomLayout random(seed);
+      const Dims shape = random.shape();
+      const Layout layout = world_layout(random, kRanks, shape, true);
+      const DeviceMesh mesh("cpu", layout.mesh);
+      const at::Tensor whole = numbered(shape);
+      const at::Tensor x = distribute_any(whole, mesh, layout.placements);
+      if (!mesh.coordinate()) continue;
+      std::vector<Box> boxes;
+      std::mt19937_64 mine(seed * kRanks + static_cast<uint64_t>(world.rank()));
+      for (uint64_t i = mine() % 3; i > 0; --i) {
+        Box box;
+        for (const int64_t rows : shape) {
+          box.offset.push_back(static_cast<int64_t>(mine() % static_cast<uint64_t>(rows + 1)));
+          box.size.push_back(static_cast<int64_t>(mine() % static_cast<uint64_t>(rows - box.offset.back() + 1)));
+        }
+        boxes.push_back(std::move(box));
+      }
+      const auto read = read_boxes(x, boxes);
+      for (size_t i = 0; i < boxes.size(); ++i) {
+        at::Tensor expected = whole;
+        for (size_t d = 0; d < shape.size(); ++d) {
+          expected = expected.narrow(static_cast<int64_t>(d), boxes[i].offset[d], boxes[i].size[d]);
+        }
+        if (!read[i].equal(expected)) {
+          wrong[static_cast<size_t>(world.rank())] +=
+              fmt::format("seed {}: {} of {}\n", seed, to_string(boxes[i]), describe(layout));
+        }
+      }
+    }
+  });
+  for (const std::string& rank : wrong) EXPECT_EQ(rank, "");
+}
+
+TEST(MovingTest, BoxesBringWhatRanksLack) {
+  spawn(4, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {4});
+    const auto received = [](const auto& move) {
+      const CommRecorder recorder;
+      move();
+      int64_t bytes = 0;
+      for (const CollectiveCall& call : recorder.calls()) bytes += call.name == "all_to_all" ? call.bytes : 0;
+      return bytes;
+    };
+    const at::Tensor rows = distribute_any(numbered({8, 8}), mesh, {Shard(0)});
+    const at::Tensor part = distribute_any(numbered({8, 8}), mesh, {Partial()});
+    const std::vector<Box> boxes = {parse_box("[0:3, 0:8]")};
+    // Rank 0 has two of the rows, rank 1 one, the others none; and each has one of four parts.
+    const int64_t lacked = world.rank() == 0 ? 1 : world.rank() == 1 ? 2 : 3;
+    EXPECT_EQ(received([&] { read_boxes(rows, boxes); }), lacked * 64);
+    EXPECT_EQ(received([&] { read_boxes(part, boxes); }), 3 * 3 * 64);
+  });
+}
+
+// Whoever does not use what is on its way takes part in it all the same.
+TEST(MovingTest, MovesThatNobodyWaitsForAreCarriedOut) {
+  spawn(2, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
+    const at::Tensor x = distribute_any(torch::ones({64, 64}), mesh, {Shard(0)});
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::vector<PendingTensor> pending;
+    for (int i = 0; i < 100; ++i) pending.push_back(redistribute_async(x, {Shard(1)}));
+    if (world.rank() == 0) return;
+    for (PendingTensor& each : pending) EXPECT_EQ(to_local(each.wait()).sum().item<float>(), 64 * 32);
+  });
+}
+
+TEST(MovingTest, TheStepsOfARecorderAreThoseOfThePlan) {
+  spawn(4, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"dp", "tp"});
+    const DeviceMesh row("cpu", parse_mesh("[x=4]{3, 1, 0, 2}"));
+    const RedistributeOptions options{.prefer = Prefer::bytes};
+    const auto steps = [](const auto& move) {
+      const CommRecorder recorder;
+      move();
+      std::string text;
+      for (const CollectiveCall& call : recorder.calls()) {
+        if (!call.step.empty()) text += (text.empty() ? "" : ", ") + fmt::format("{} {} B", call.step, call.bytes);
+      }
+      return text;
+    };
+    const at::Tensor x = distribute_any(torch::ones({8, 8}), mesh, {Partial(), Shard(0)});
+    const Placements to = {Replicate(), Shard(0)};
+    EXPECT_EQ(steps([&] { redistribute(x, to, options); }), redistribution_text(x, to, options));
+    EXPECT_EQ(steps([&] { redistribute(x, row, {Shard(0)}, options); }),
+              redistribution_text(x, row, {Shard(0)}, options));
+  });
+}
+
+// Other numbers are not a matter of precision.
+TEST(MovingTest, TypesOnTheWayLeaveIntegersAndImaginaryPartsAlone) {
+  spawn(2, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
+    const DeviceMesh other("cpu", parse_mesh("[x=2]{1, 0}"));
+    const at::Tensor ids = torch::full({4, 4}, 257, torch::kLong);
+    const at::Tensor complex = torch::full({4, 4}, c10::complex<float>(1, 2));
+    for (const at::Tensor& whole : {ids, complex}) {
+      const RedistributeOptions narrow{.reduce_dtype = torch::kFloat, .move_dtype = torch::kBFloat16};
+      const at::Tensor x = distribute_any(whole, mesh, {Shard(0)});
+      EXPECT_TRUE(full_tensor(redistribute(x, {Shard(1)}, narrow)).equal(whole));
+      EXPECT_TRUE(full_tensor(redistribute(x, other, {Shard(1)}, narrow)).equal(whole));
+    }
+    const at::Tensor sums = from_local(complex, mesh, {Partial()});
+    EXPECT_TRUE(full_tensor(redistribute(sums, {Shard(1)}, {.reduce_dtype = torch::kFloat})).equal(complex * 2));
   });
 }
 

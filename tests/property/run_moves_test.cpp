@@ -59,6 +59,19 @@ TEST_P(RunMovesTest, KeepsTheValueOnTwoAxes) {
             {{StridedShard(0, 2), Shard(0)}, {Ragged(1, {0, 1, 205}), Shard(0)}, {Shard(1), StridedShard(1, 3)}});
 }
 
+// More than the caches hold: between threads each rank writes a share of what all take.
+TEST_P(RunMovesTest, KeepsTheValueOfLargeGathers) {
+  run(3, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {3});
+    const at::Tensor whole = torch::arange(1203 * 1201, torch::kDouble).view({1203, 1201});
+    for (const Placements& from :
+         std::vector<Placements>{{Shard(0)}, {Shard(1)}, {StridedShard(1, 2)}, {Ragged(0, {0, 1, 1000, 1203})}}) {
+      const at::Tensor x = distribute_any(whole, mesh, from);
+      EXPECT_TRUE(to_local(redistribute(x, {Replicate()})).equal(whole)) << world.rank() << " " << to_string(from);
+    }
+  });
+}
+
 TEST_P(RunMovesTest, KeepsTheGradient) {
   run(3, [](World&) {
     const DeviceMesh mesh = init_device_mesh("cpu", {3});

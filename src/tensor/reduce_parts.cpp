@@ -1,0 +1,105 @@
+#include "tensor/reduce_parts.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "comm/reduce_tensors.h"
+#include "tensor/joint_swap.h"
+#include "tensor/runs.h"
+#include "tensor/travel_types.h"
+
+namespace sherd::detail {
+namespace {
+
+using at::Tensor;
+
+// What the parts of an element are reduced by. Sums and averages may stand beside each other; other reductions do not.
+struct Reduction {
+  ReduceOp op = ReduceOp::sum;
+  int64_t divisor = 1;  // of the result
+};
+Reduction reduction_of(const Layout& layout) {
+  std::vector<ReduceOp> ops;
+  int64_t averaged = 1;
+  for (size_t axis = 0; axis < layout.placements.size(); ++axis) {
+    const auto* partial = std::get_if<Partial>(&layout.placements[axis]);
+    if (partial == nullptr) continue;
+    ops.push_back(partial->op);
+    if (partial->op == ReduceOp::avg) averaged *= layout.mesh.axes()[axis].size;
+  }
+  const bool alike = std::all_of(ops.begin(), ops.end(), [&](ReduceOp op) { return op == ops.front(); });
+  return alike ? Reduction{ops.front()} : Reduction{ReduceOp::sum, averaged};
+}
+
+// Nobody adds up complex numbers of 16 bits.
+c10::ScalarType dtype_for(c10::ScalarType dtype, const ReducePartsOptions& options) {
+  const c10::ScalarType chosen = reduces_in(dtype, options.reduce_dtype);
+  return chosen == c10::ScalarType::ComplexHalf ? c10::ScalarType::ComplexFloat : chosen;
+}
+
+void put_reduced(const PartsToReduce& tensor, const std::vector<HeldPart>& arrived, const ReducePartsOptions& options) {
+  const Reduction reduction = reduction_of(tensor.layout);
+  c10::ScalarType dtype = dtype_for(tensor.held.tensor.scalar_type(), options);
+  // The sum of what is averaged afterwards may be more than 16 bits hold.
+  if (reduction.divisor > 1 && c10::isReducedFloatingType(dtype)) dtype = c10::ScalarType::Float;
+  for (size_t p = 0; p < tensor.pieces.size(); ++p) {
+    const HeldPart& first = arrived[p * tensor.parts];
+    if (first.tensor.numel() == 0) continue;
+    std::vector<Tensor> given;
+    for (size_t c = 0; c < tensor.parts; ++c) given.push_back(arrived[p * tensor.parts + c].tensor.to(dtype));
+    const Tensor value = at::empty(first.tensor.sizes(), given.front().options());
+    reduce_into(value, given, reduction.op);
+    if (reduction.divisor > 1) value.div_(reduction.divisor);
+    const HeldPart& into = tensor.pieces[p].into;
+    put(into.tensor, into.rows, first.rows, value.to(tensor.held.tensor.scalar_type()));
+  }
+}
+
+plan::Transfers share_of(plan::Transfers transfers, int64_t count, int64_t index) {
+  for (auto* side : {&transfers.gives, &transfers.takes}) {
+    for (plan::Transfer& transfer : *side) transfer.rows = plan::share_of(std::move(transfer.rows), count, index);
+  }
+  return transfers;
+}
+
+}  // namespace
+
+void check_can_reduce(const char* operation, const Layout& layout, const at::TensorOptions& like,
+                      const ReducePartsOptions& options) {
+  const Reduction reduction = reduction_of(layout);
+  const Tensor none = at::empty({0}, like.dtype(dtype_for(like.dtype().toScalarType(), options)));
+  check_reduction(operation, none, reduction.divisor > 1 ? ReduceOp::avg : reduction.op);
+}
+
+void reduce_parts(const Group& group, const std::vector<const PartsToReduce*>& tensors,
+                  const ReducePartsOptions& options) {
+  int64_t bytes = 0;  // what arrives before it is reduced, and what others are sent
+  for (const PartsToReduce* tensor : tensors) {
+    const auto element = static_cast<int64_t>(tensor->held.tensor.element_size());
+    bytes += (static_cast<int64_t>(tensor->parts) * tensor->most_taken + tensor->most_given) * element;
+  }
+  const int64_t rounds = rounds_for(bytes, options.staging_bytes);
+  for (int64_t round = 0; round < rounds; ++round) {
+    JointSwap swap;
+    std::vector<std::vector<HeldPart>> arrived;  // of each tensor
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const PartsToReduce& tensor = *tensors[i];
+      const int64_t turn = (round + static_cast<int64_t>(i)) % rounds;  // small ones take different rounds
+      std::vector<HeldPart>& parts = arrived.emplace_back();
+      for (const PieceToReduce& piece : tensor.pieces) {
+        const RunGrid rows = plan::share_of(piece.rows, rounds, turn);
+        for (size_t c = 0; c < tensor.parts; ++c) {
+          parts.push_back({at::empty(plan::shape_of(rows), tensor.held.tensor.options()), rows});
+        }
+      }
+      swap.add({tensor.held}, parts, share_of(tensor.contributions, rounds, turn));
+    }
+    // One round of its own: these are the rounds.
+    swap_parts(group, std::move(swap.from), std::move(swap.to), swap.transfers, {.limit = options.staging_bytes});
+    // In one order on every rank.
+    for (size_t i = 0; i < tensors.size(); ++i) put_reduced(*tensors[i], arrived[i], options);
+  }
+}
+
+}  // namespace sherd::detail
