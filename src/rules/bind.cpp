@@ -95,6 +95,11 @@ class Binder {
   // The dims that a group factor's argument names, for an operand of `ndim` dims, ascending.
   std::optional<Dims> group_dims(const FactorRule& factor, int64_t ndim) const {
     std::optional<Dims> dims = call_.list(factor.argument);
+    // any.dims and all.dims: along no dim nothing is reduced, where other reductions take all.
+    if (dims && dims->empty() && call_.overload == "dims") {
+      no("argument {} names no dim, and nothing is reduced", factor.argument);
+      return std::nullopt;
+    }
     if (!dims || dims->empty()) {
       Dims all;
       for (int64_t d = 0; d < ndim; ++d) all.push_back(d);

@@ -114,7 +114,7 @@ class BoxedCall {
                               .fact("other", text_of(tensor))
                               .help("sherd::redistribute(tensor, mesh, placements) of one of them"));
       }
-      if (c10::GradMode::is_enabled() && !meta->leaf_is_settled) hook_leaf(tensor);
+      hook_leaf(tensor);
     });
   }
 

@@ -131,7 +131,7 @@ ShardedTensor from_dtensor(const Tensor& tensor) {
     refuse(kOperation, "every element must lie on one rank", detail::describe(spec, tensor.scalar_type()),
            "sherd::redistribute(tensor, {sherd::Shard(0)}) first");
   }
-  if (c10::GradMode::is_enabled() && tensor.requires_grad()) detail::hook_leaf(tensor);
+  detail::hook_leaf(tensor);
   return ShardedTensor(FromDTensor::apply(tensor, holders));
 }
 

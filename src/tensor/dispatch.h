@@ -28,7 +28,8 @@ void execute_foreach(const c10::OperatorHandle& op, const OpInfo& info, torch::j
 /// Runs a call whose out= are lists: as the operator without them, whose results they take.
 void execute_into_lists(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack& stack);
 
-/// Makes the gradient that reaches a leaf take the leaf's placements before it is accumulated.
+/// Makes the gradient that reaches a leaf take the leaf's placements before it is accumulated. Does nothing with other
+/// tensors, and once it was done.
 void hook_leaf(const at::Tensor& tensor);
 
 /// Throws: DTensors stay on the devices of their mesh.

@@ -5,9 +5,9 @@
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/dropout_native.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/scaled_dot_product_attention_native.h>
-#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -71,8 +71,12 @@ Dropped dropped(const Tensor& input, const Dropout& dropout, bool with_mask) {
   const Tensor local = part_of(tensor);
   Tensor kept = local;
   Tensor mask = mask_for(local);
-  if (spec.mesh.coordinate() && local.numel() > 0 && !local.is_meta()) {
-    kept = drop(local, positions_of({spec.mesh.mesh(), spec.sizes, whole}, *spec.mesh.coordinate()), dropout, mask);
+  if (spec.mesh.coordinate()) {
+    // Memory of its own, without elements too: ranks would count the writes to it differently, and copied views are
+    // fetched anew by those alone that saw one.
+    const bool draws = local.numel() > 0 && !local.is_meta();
+    const Layout layout{spec.mesh.mesh(), spec.sizes, whole};
+    kept = draws ? drop(local, positions_of(layout, *spec.mesh.coordinate()), dropout, mask) : at::empty_like(local);
   }
   Dropped result{from_parts(spec.mesh, spec.placements, spec.sizes, kept), {}};
   if (with_mask) result.mask = from_parts(spec.mesh, whole, spec.sizes, mask);
@@ -106,7 +110,7 @@ Tensor dropout(const Tensor& input, double p, bool train) {
   if (meta == nullptr || generator.mode() != RngMode::by_position) {
     return at::native::dropout(input, p, train);
   }
-  if (c10::GradMode::is_enabled() && !meta->leaf_is_settled) hook_leaf(input);
+  hook_leaf(input);
   const auto seed = static_cast<int64_t>(generator.current_seed());
   return DropAgain::apply(input, p, seed, static_cast<int64_t>(generator.next_draw()));
 }

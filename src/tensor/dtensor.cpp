@@ -198,8 +198,16 @@ Tensor distribute_tensor(const Tensor& tensor, const DeviceMesh& mesh, Placement
 
 Tensor to_local(const Tensor& tensor, const std::optional<Placements>& grad_placements) {
   const auto& spec = detail::require_dtensor("to_local", tensor).spec;
-  return detail::to_local_edge(tensor, grad_placements ? checked("to_local", spec->mesh, spec->sizes, *grad_placements)
-                                                       : detail::grad_placements_for(spec->placements));
+  if (!grad_placements) return detail::to_local_edge(tensor, detail::grad_placements_for(spec->placements));
+  const Placements wanted = checked("to_local", spec->mesh, spec->sizes, *grad_placements);
+  if (!detail::fits_parts(*spec, wanted)) {
+    detail::throw_value_error(
+        ErrorText("to_local", "the gradient's parts would have another shape than the tensor's")
+            .fact("tensor", to_string(tensor))
+            .fact("grad_placements", to_string(wanted))
+            .help("Partial() or Replicate() where the tensor is not cut, its own Shard where it is"));
+  }
+  return detail::to_local_edge(tensor, wanted);
 }
 
 Tensor constrain(const Tensor& tensor, Placements placements) {

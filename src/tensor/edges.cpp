@@ -7,6 +7,7 @@
 #include "tensor/cause_of.h"
 #include "tensor/dispatch.h"
 #include "tensor/held_boxes.h"
+#include "tensor/leaf_hooks.h"
 #include "tensor/meta.h"
 #include "tensor/redistributed.h"
 
@@ -43,9 +44,7 @@ const Kept& kept(AutogradContext* context) {
 }
 
 // A leaf whose gradient may be asked for gets it in its own placements.
-void settle_leaf(const Tensor& tensor) {
-  if (c10::GradMode::is_enabled() && !meta_of(tensor)->leaf_is_settled) hook_leaf(tensor);
-}
+void settle_leaf(const Tensor& tensor) { hook_leaf(tensor); }
 
 // A gradient may be a plain tensor, equal on all ranks (an expanded scalar, say).
 Tensor as_dtensor(const Tensor& grad, const SpecPtr& spec) {
@@ -68,6 +67,16 @@ Tensor brought_back(const Tensor& grad, const Kept& before) {
   const Tensor there = as_dtensor(grad, before.spec);
   if (before.spec->boxes) return to_boxes_edge(there, before.spec);
   return brought_to(there, before.spec, before.placements, before.options);
+}
+
+// A gradient as the leaf that it reaches lies.
+Tensor brought_to_leaf(const Tensor& grad, const DTensorMeta& leaf) {
+  const SpecPtr spec = leaf.spec;
+  const DTensorMeta* given = meta_of(grad);
+  if (given != nullptr && given->spec == spec && !spec->has_partial && !spec->boxes) return grad;
+  const CauseScope cause("gradient", [&](Cause& c) { about(c, leaf.local); });
+  if (spec->boxes) return to_boxes_edge(grad, spec);
+  return gradient_for(grad, spec, grad_placements_for(spec->placements));
 }
 
 // A tensor that was made of another one by moving it, below autograd.
@@ -139,14 +148,21 @@ std::vector<Tensor> redistribute_edges(const std::vector<Tensor>& tensors, const
   return results;
 }
 
+std::vector<Tensor> redistribute_edges(const std::vector<Tensor>& tensors, const DeviceMesh& mesh,
+                                       const std::vector<Placements>& to, const RedistributeOptions& options) {
+  std::vector<Tensor> results = redistributed(tensors, mesh, to, options);
+  for (size_t i = 0; i < tensors.size(); ++i) results[i] = moved_edge(tensors[i], results[i], options);
+  return results;
+}
+
 Tensor redistribute_edge(const Tensor& tensor, const DeviceMesh& mesh, const Placements& to,
                          const RedistributeOptions& options) {
-  return moved_edge(tensor, redistributed(tensor, mesh, to, options), options);
+  return redistribute_edges({tensor}, mesh, {to}, options).front();
 }
 
 Tensor moved_edge(const Tensor& tensor, const Tensor& moved, const RedistributeOptions& options) {
-  if (moved.is_same(tensor) || !c10::GradMode::is_enabled() || !tensor.requires_grad()) return moved;
   settle_leaf(tensor);
+  if (moved.is_same(tensor) || !c10::GradMode::is_enabled() || !tensor.requires_grad()) return moved;
   return Moved::apply(tensor, Moved::Result{moved}, options);
 }
 
@@ -174,20 +190,37 @@ Tensor gradient_for(const Tensor& grad, const SpecPtr& spec, const Placements& t
   return brought_to(as_dtensor(grad, spec), spec, to);
 }
 
+bool fits_parts(const Spec& spec, const Placements& grad_placements) {
+  if (spec.boxes || grad_placements_for(spec.placements) == grad_placements_for(grad_placements)) return true;
+  const Layout own = spec.layout();
+  const Layout gradient{own.mesh, own.shape, grad_placements};
+  for (int64_t i = 0; i < own.mesh.size(); ++i) {
+    const Dims coordinate = own.mesh.coordinate_at(i);
+    if (local_shape(own, coordinate) != local_shape(gradient, coordinate)) return false;
+  }
+  return true;
+}
+
 void hook_leaf(const Tensor& tensor) {
-  if (tensor.unsafeGetTensorImpl()->autograd_meta() == nullptr || !tensor.requires_grad()) return;
-  meta_of(tensor)->leaf_is_settled = true;
-  if (!tensor.is_leaf()) return;
-  // The hook holds no reference to the tensor, which holds the hook.
-  const SpecPtr spec = meta_of(tensor)->spec;
-  const c10::StorageImpl* memory = memory_of(tensor);  // to tell it by: never looked into
-  tensor.register_hook([spec, memory](const Tensor& grad) {
-    if (!grad.defined()) return grad;
-    const DTensorMeta* given = meta_of(grad);
-    if (given != nullptr && given->spec == spec && !spec->has_partial && !spec->boxes) return grad;
-    const CauseScope cause("gradient", [&](Cause& c) { c.of = {memory}; });
-    if (spec->boxes) return to_boxes_edge(grad, spec);
-    return gradient_for(grad, spec, grad_placements_for(spec->placements));
+  // As torch keeps it: this is asked for every tensor of a graph that an operator meets.
+  const auto* autograd =
+      static_cast<const torch::autograd::AutogradMeta*>(tensor.unsafeGetTensorImpl()->autograd_meta());
+  if (autograd == nullptr || !autograd->requires_grad_ || autograd->grad_fn_) return;
+  // Where nothing is recorded, a graph leads to the leaf all the same if this is the forward of a user's Function.
+  // Other leaves wait: what trains a module may yet settle them in its own way.
+  if (!c10::GradMode::is_enabled() && autograd->grad_accumulator_.expired()) return;
+  DTensorMeta* meta = meta_of(tensor);
+  if (meta->leaf_is_settled) {
+    keep_leaf_hooks(tensor);
+    return;
+  }
+  meta->leaf_is_settled = true;
+  // The hook holds no reference to the tensor, which holds the hook. With other data (set_data) the tensor has another
+  // meta, and another hook.
+  const auto own = c10::intrusive_ptr<DTensorMeta>::reclaim_copy(meta);
+  register_leaf_hook(tensor, [watched = c10::weak_intrusive_ptr<DTensorMeta>(own)](const Tensor& grad) {
+    const auto leaf = watched.lock();
+    return grad.defined() && leaf ? brought_to_leaf(grad, *leaf) : grad;
   });
 }
 

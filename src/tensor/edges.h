@@ -21,6 +21,10 @@ std::vector<at::Tensor> redistribute_edges(const std::vector<at::Tensor>& tensor
 at::Tensor redistribute_edge(const at::Tensor& tensor, const DeviceMesh& mesh, const Placements& to,
                              const RedistributeOptions& options);
 
+/// The same for several tensors of one mesh, moved together.
+std::vector<at::Tensor> redistribute_edges(const std::vector<at::Tensor>& tensors, const DeviceMesh& mesh,
+                                           const std::vector<Placements>& to, const RedistributeOptions& options);
+
 /// Says that `moved`, made of `tensor` without autograd, is its redistribution.
 at::Tensor moved_edge(const at::Tensor& tensor, const at::Tensor& moved, const RedistributeOptions& options);
 
@@ -35,6 +39,9 @@ at::Tensor to_boxes_edge(const at::Tensor& tensor, const SpecPtr& spec);
 
 /// A gradient, which may be plain or on a larger slice of the mesh, on the mesh of `spec` with placements `to`.
 at::Tensor gradient_for(const at::Tensor& grad, const SpecPtr& spec, const Placements& to);
+
+/// Whether the parts of a gradient with these placements have the shapes of the tensor's own, on every rank.
+bool fits_parts(const Spec& spec, const Placements& grad_placements);
 
 /// What a gradient's placements are by default: Partial becomes Replicate.
 Placements grad_placements_for(Placements placements);

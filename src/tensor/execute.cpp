@@ -2,7 +2,6 @@
 #include <ATen/TensorUtils.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/SmallVector.h>
 #include <fmt/format.h>
@@ -60,7 +59,6 @@ class Execution {
       : op_(op), info_(info), plan_(plan), stack_(stack), base_(stack.size() - info.arguments.size()) {}
 
   void run() {
-    const bool grad = c10::GradMode::is_enabled();
     size_t input = 0;
     for (size_t i = 0; i < info_.arguments.size(); ++i) {
       const ArgumentInfo& argument = info_.arguments[i];
@@ -69,16 +67,17 @@ class Execution {
         if (argument.out) {
           keep_out(value, i);
         } else {
-          if (value.isTensor()) localize(value, i, input, grad);
+          if (value.isTensor()) localize(value, i, input);
           ++input;
         }
       } else if (argument.kind == ArgumentKind::tensor_list && value.isList()) {
-        input = localize_list(value, i, input, grad);
+        input = localize_list(value, i, input);
       }
     }
     for (const SizeEdit& edit : plan_.edits) stack_[base_ + static_cast<size_t>(edit.argument)] = edit.sizes;
     for (const IntEdit& edit : plan_.int_edits) stack_[base_ + static_cast<size_t>(edit.argument)] = edit.value;
     if (info_.reshapes) make_viewable();
+    if (info_.is_view && stack_[base_].isTensor()) viewed_ = stack_[base_].toTensor();
     const bool draws =
         plan_.broadcasts && (info_.dropout < 0 || stack_[base_ + static_cast<size_t>(info_.dropout)].toDouble() > 0);
     if (plan_.kernel != nullptr) {
@@ -95,11 +94,11 @@ class Execution {
   }
 
  private:
-  Tensor local_of(const Tensor& tensor, size_t argument, size_t input, bool grad) {
+  Tensor local_of(const Tensor& tensor, size_t argument, size_t input) {
     DTensorMeta* meta = meta_of(tensor);
     const InputPlan& how = plan_.inputs[input];
     const bool written = info_.arguments[argument].written;
-    if (meta != nullptr && grad && !meta->leaf_is_settled) hook_leaf(tensor);
+    if (meta != nullptr) hook_leaf(tensor);
     Tensor local = meta != nullptr ? current_local(*meta) : tensor;
     std::optional<c10::InferenceMode> ordinary;  // as what is viewed
     if (info_.is_view && c10::InferenceMode::is_enabled() && !tensor.is_inference()) ordinary.emplace(false);
@@ -118,7 +117,11 @@ class Execution {
     if (written) {
       // A slice would write into the original, which gets its new value in write_back.
       if (how.moves && meta != nullptr && local.is_alias_of(meta->local)) local = local.clone();
-      if (info_.is_inplace_view) local = local.alias();
+      if (info_.is_inplace_view) {
+        const Tensor before = local;
+        local = local.alias();
+        share_version(local, before);
+      }
       originals_.push_back({tensor, argument, input, how.moves ? local : Tensor()});
     }
     return local;
@@ -180,17 +183,17 @@ class Execution {
     origin_ = c10::make_intrusive<ViewOrigin>(meta.local, local, meta.origin, *plan_.mesh, how.shape, how.from, how.to);
   }
 
-  void localize(c10::IValue& value, size_t argument, size_t input, bool grad) {
+  void localize(c10::IValue& value, size_t argument, size_t input) {
     const Tensor& tensor = value.toTensor();
     if (!tensor.defined()) return;
-    value = local_of(tensor, argument, input, grad);
+    value = local_of(tensor, argument, input);
   }
 
-  size_t localize_list(c10::IValue& value, size_t argument, size_t input, bool grad) {
+  size_t localize_list(c10::IValue& value, size_t argument, size_t input) {
     if (value.isTensorList()) {
       c10::List<Tensor> locals;
       for (const Tensor& tensor : value.toTensorVector()) {
-        locals.push_back(tensor.defined() ? local_of(tensor, argument, input, grad) : tensor);
+        locals.push_back(tensor.defined() ? local_of(tensor, argument, input) : tensor);
         ++input;
       }
       value = std::move(locals);
@@ -199,7 +202,7 @@ class Execution {
     c10::List<std::optional<Tensor>> locals;
     for (const c10::IValue& element : value.toListRef()) {
       const bool defined = element.isTensor() && element.toTensor().defined();
-      locals.push_back(defined ? std::optional(local_of(element.toTensor(), argument, input, grad)) : std::nullopt);
+      locals.push_back(defined ? std::optional(local_of(element.toTensor(), argument, input)) : std::nullopt);
       ++input;
     }
     value = std::move(locals);
@@ -306,6 +309,7 @@ class Execution {
     if (info_.is_view) {
       meta_of(result)->is_cut = result.numel() < viewed_numel_;
       meta_of(result)->gathered = gathered_;
+      if (viewed_.defined() && local.is_alias_of(viewed_)) share_version(local, viewed_);
       if (origin_ && local.is_alias_of(origin_->moved)) meta_of(result)->origin = origin_;
     }
     return result;
@@ -349,6 +353,7 @@ class Execution {
   Stack& stack_;
   const size_t base_;
   c10::SmallVector<Original, 1> originals_;
+  Tensor viewed_;             // what a view is a view of, as the operator gets it
   ViewOriginPtr origin_;      // of the results of a view
   GatheringPtr gathered_;     // of what a view is a view of
   int64_t viewed_numel_ = 0;  // of what a view is a view of

@@ -1,7 +1,6 @@
 // Operators on lists of tensors: what they do to the i-th tensors of their lists, they do to each i alone.
 
 #include <ATen/ops/empty.h>
-#include <c10/core/GradMode.h>
 
 #include <algorithm>
 
@@ -64,7 +63,7 @@ Tensor moved_to(const OpInfo& info, const Tensor& tensor, const Placements& to) 
 
 Tensor local_at(const OpInfo& info, const Tensor& tensor, const Target& target) {
   const DTensorMeta* meta = meta_of(tensor);
-  if (meta != nullptr && !meta->leaf_is_settled && c10::GradMode::is_enabled()) hook_leaf(tensor);
+  if (meta != nullptr) hook_leaf(tensor);
   if (!target.spec) {  // a tensor beside the lists
     return meta == nullptr ? tensor : moved_to(info, tensor, Placements(meta->spec->placements.size(), Replicate()));
   }
@@ -80,6 +79,37 @@ Tensor local_at(const OpInfo& info, const Tensor& tensor, const Target& target) 
     return local_at(info, brought_to_mesh(info.short_name().c_str(), tensor, target.spec->mesh), target);
   }
   return moved_to(info, tensor, to);
+}
+
+// Whether a plain tensor is worked on in parts: with DTensors that are cut.
+bool works_in_parts(const Tensor& plain, const Target& target) {
+  return target.spec && plain.dim() > 0 &&
+         !std::all_of(target.placements.begin(), target.placements.end(), is_replicate);
+}
+
+// Before anything is computed: what each rank writes of a plain tensor goes to all of them.
+void check_written_plain(const OpInfo& info, const std::vector<Tensor>& list, const std::vector<Target>& targets) {
+  for (size_t k = 0; k < list.size() && k < targets.size(); ++k) {
+    if (meta_of(list[k]) != nullptr || !works_in_parts(list[k], targets[k])) continue;
+    check_explicit([&] {
+      return would_move(info.short_name(),
+                        {{"operand", to_string(list[k].sizes().vec()) + ", plain and written"},
+                         {"beside", to_string(targets[k].placements)}},
+                        "sherd::distribute_tensor(operand, mesh, " + to_code(targets[k].placements) + ")");
+    });
+  }
+}
+
+// A plain tensor is whole on every rank: it takes what all of them wrote. A rank outside the mesh wrote nothing.
+void write_plain(const Tensor& plain, const Tensor& part, const Target& target) {
+  if (!works_in_parts(plain, target)) {
+    if (!part.is_alias_of(plain)) plain.copy_(part);
+    return;
+  }
+  const DeviceMesh& mesh = target.spec->mesh;
+  if (!mesh.coordinate()) return;
+  const Placements whole(target.placements.size(), Replicate());
+  plain.copy_(move(part, mesh, plain.sizes().vec(), target.placements, whole));
 }
 
 // What is whole on every rank may have been broadcast.
@@ -198,6 +228,9 @@ void execute_foreach(const c10::OperatorHandle& op, const OpInfo& info, Stack& s
   std::vector<Target> targets;
   for (size_t k = 0; k < count; ++k) targets.push_back(target_of(originals, k));
   for (size_t i = 0; i < info.arguments.size(); ++i) {
+    if (info.arguments[i].written) check_written_plain(info, originals[i], targets);
+  }
+  for (size_t i = 0; i < info.arguments.size(); ++i) {
     c10::IValue& value = stack[base + i];
     if (info.arguments[i].kind == ArgumentKind::tensor_list && value.isTensorList()) {
       c10::List<Tensor> locals;
@@ -219,7 +252,7 @@ void execute_foreach(const c10::OperatorHandle& op, const OpInfo& info, Stack& s
     for (size_t k = 0; k < moved[i].size(); ++k) {
       DTensorMeta* meta = meta_of(originals[i][k]);
       if (meta == nullptr) {
-        if (!moved[i][k].is_alias_of(originals[i][k])) originals[i][k].copy_(moved[i][k]);
+        write_plain(originals[i][k], moved[i][k], k < targets.size() ? targets[k] : Target());
         continue;
       }
       if (!moved[i][k].is_same(meta->local)) {

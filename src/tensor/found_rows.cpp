@@ -127,14 +127,14 @@ bool count_in_bins(const c10::OperatorHandle& op, Stack& stack) {
   if (low == high) {
     low = at::amin(self).item<double>();
     high = at::amax(self).item<double>();
-    if (!std::isfinite(low) || !std::isfinite(high)) return not_for_these_data();
     if (low == high) {
       low -= 1;
       high += 1;
     }
   }
   const int64_t bins = argument(stack, op, 1).toInt();
-  if (low > high || bins < 1) return false;
+  // Torch says what is wrong, on every rank. The range is no part of a plan's key: others would be served by the plan.
+  if (!std::isfinite(low) || !std::isfinite(high) || low > high || bins < 1) return not_for_these_data();
   const SpecPtr spec = meta_of(self)->spec;
   const Tensor part = part_of(self);
   const Tensor counts = part.numel() > 0 ? at::histc(part, bins, low, high) : at::zeros({bins}, part.options());

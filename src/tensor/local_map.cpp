@@ -106,7 +106,18 @@ Tensor LocalMapCall::local_input(const Tensor& tensor, size_t i) const {
                                 "), or LocalMapOptions{.redistribute_inputs = true}"));
   }
   if (placements_of(given) != wanted) given = redistribute(given, wanted);
-  return to_local(given, grad_placements(i));
+  const Placements grads = as_c10_errors([&] {
+    return checked_placements(fmt::format("local_map, argument {}", i), mesh_.mesh(), tensor.sizes().vec(),
+                              grad_placements(i));
+  });
+  if (!fits_parts(*meta_of(given)->spec, grads)) {
+    throw_value_error(ErrorText("local_map", "the gradient's parts would have another shape than the argument's")
+                          .fact("argument", std::to_string(i))
+                          .fact("it is", to_string(given))
+                          .fact(fmt::format("in_grad_placements[{}]", i), to_string(grads))
+                          .help("Partial() or Replicate() where the argument is not cut, its own Shard where it is"));
+  }
+  return to_local_edge(given, grads);
 }
 
 void LocalMapCall::check_other(size_t i) const {

@@ -14,6 +14,7 @@
 #include "tensor/local_kernels.h"
 #include "tensor/meta.h"
 #include "tensor/op_plan.h"
+#include "tensor/rewrites.h"
 #include "tensor/rule_for.h"
 #include "tensor/switches.h"
 
@@ -142,7 +143,7 @@ class PlanMaker {
     results_ = infer_results(op_, info_, stack_);
     auto rule = as_c10_errors([&] { return rule_for(info_, call_, results_); });
     if (rule) {
-      reduce_booleans_first(*rule);
+      reduce_small_types_first(*rule);
       follow(*rule);
     } else {
       run_whole();
@@ -190,17 +191,38 @@ class PlanMaker {
     }
   }
 
-  // Parts of booleans are put together by "or", which is no sum: 1.5 times what two ranks say is not 1.5 of each. A
-  // view computes nothing.
-  void reduce_booleans_first(BoundRule& rule) const {
+  // Parts of booleans are put together by "or", which is no sum: 1.5 times what two ranks say is not 1.5 of each. Those
+  // of small integers are a sum only as long as they are of that type. A view computes nothing.
+  void reduce_small_types_first(BoundRule& rule) const {
     if (info_.is_view || info_.is_inplace_view) return;
     for (size_t i = 0; i < operands_.size(); ++i) {
       const Operand& operand = operands_[i];
-      if (operand.meta == nullptr || !operand.meta->spec->has_partial || operand.tensor.scalar_type() != c10::kBool) {
-        continue;
-      }
-      std::erase_if(rule.linear, [&](uint64_t set) { return rules::has_input(set, i); });
+      if (operand.meta == nullptr || !operand.meta->spec->has_partial) continue;
+      const c10::ScalarType type = operand.tensor.scalar_type();
+      const bool reduces = c10::isIntegralType(type, false) ? is_widened(type) : type == c10::kBool;
+      if (reduces) std::erase_if(rule.linear, [&](uint64_t set) { return rules::has_input(set, i); });
     }
+  }
+
+  // Whether a result may be of a type that sums of these integers must not be converted to part by part.
+  bool is_widened(c10::ScalarType type) const {
+    if (!is_reduced_before(type, c10::kDouble)) return false;  // large enough
+    // A number beside tensors (mul.Scalar) may make a float of them, and is no part of the plan's key.
+    const auto number = op_.schema().argumentIndexWithName("other");
+    if (number && !writes_in_place() && info_.arguments[static_cast<size_t>(*number)].kind == ArgumentKind::ignored) {
+      return true;
+    }
+    const auto results = run_without_data(op_, info_, stack_);
+    if (!results) return true;  // nobody knows
+    const auto is_larger = [&](const at::Tensor& tensor) {
+      return tensor.defined() && is_reduced_before(type, tensor.scalar_type());
+    };
+    return std::any_of(results->begin(), results->end(), [&](const c10::IValue& value) {
+      if (value.isTensor()) return is_larger(value.toTensor());
+      if (!value.isTensorList()) return false;
+      const std::vector<at::Tensor> list = value.toTensorVector();
+      return std::any_of(list.begin(), list.end(), is_larger);
+    });
   }
 
   // A parameter that is to be gathered on use is used where it meets something else than its like: a gradient or a

@@ -32,8 +32,8 @@ struct DTensorMeta final : TensorMeta, Pooled<DTensorMeta> {
   ViewOriginPtr origin = {};   // of a view whose data had to be moved
   GatheringPtr gathered = {};  // of a parameter that is brought together for use, and of its views
   bool is_cut = false;         // a view of some elements only: where they stand in the whole's memory is not known
-  // Whether this is a leaf with a gradient is known: if so, a hook brings its gradient to its placements before it is
-  // accumulated.
+  // A leaf whose gradient a hook brings to its placements before it is accumulated. A tensor that is none may become
+  // one: detach_().
   bool leaf_is_settled = false;
   bool is_transposed = false;  // the wishes are those of the tensor of which this is t()
   WishesPtr wishes = {};       // of a parameter that a tensor-parallel style was given to

@@ -125,9 +125,10 @@ std::optional<Picks> pick(const Call& call) {
   }
   picks.absent = picks.absent.logical_or(picks.ignored);
   picks.rows = picks.rows.masked_fill(picks.absent, 0);
-  if (call.weight && held > 0) {
-    const Tensor weight = widened(part_of(placed(*call.weight, spec.mesh, class_placements)));
-    picks.weights = at::index_select(weight, 0, picks.rows.view(-1)).view(picks.rows.sizes());
+  // Every rank takes part in moving the weights, one without classes too.
+  const Tensor weight = call.weight ? part_of(placed(*call.weight, spec.mesh, class_placements)) : Tensor();
+  if (weight.defined() && held > 0) {
+    picks.weights = at::index_select(widened(weight), 0, picks.rows.view(-1)).view(picks.rows.sizes());
   } else {
     picks.weights = at::ones_like(picks.rows, widened(picks.part).options());
   }

@@ -1,7 +1,5 @@
 #include "tensor/op_kernel.h"
 
-#include <c10/core/GradMode.h>
-
 #include "tensor/boxes_meta.h"
 #include "tensor/call_key.h"
 #include "tensor/compare_plain.h"
@@ -63,10 +61,9 @@ OpPlan* miss(const c10::OperatorHandle& op, const OpInfo& info, const PlanKey& k
 
 // The gradients of leaves take their placements, whichever way a call takes: rewrites work on the parts themselves.
 void settle_leaves(const OpInfo& info, const Stack& stack) {
-  if (!c10::GradMode::is_enabled()) return;
   const auto settle = [](const at::Tensor& tensor) {
     const DTensorMeta* meta = meta_of(tensor);
-    if (meta != nullptr && !meta->leaf_is_settled) hook_leaf(tensor);
+    if (meta != nullptr) hook_leaf(tensor);
   };
   for (size_t i = stack.size() - info.arguments.size(); i < stack.size(); ++i) {
     if (stack[i].isTensor()) settle(stack[i].toTensor());

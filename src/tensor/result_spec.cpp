@@ -1,6 +1,9 @@
 // What a local result is a part of, and whether it is what the rule says.
 
+#include <c10/core/MemoryFormat.h>
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "comm/call.h"
 #include "comm/errors.h"
@@ -40,6 +43,43 @@ void check_rule(const OpInfo& info, const DeviceMesh& mesh, const Dims& sizes, c
                         .help("sherd::register_rule(\"" + info.name + "\", \"...\")"));
 }
 
+// Whether the strides of every rank's part tell the order of dims in memory: those of a dim with one row, or none, do
+// not.
+bool parts_tell_order(const DeviceMesh& mesh, const Dims& sizes, const Placements& placements) {
+  if (std::none_of(placements.begin(), placements.end(), is_shard)) return true;
+  const Layout layout{mesh.mesh(), sizes, placements};
+  for (int64_t i = 0; i < mesh.size(); ++i) {
+    const Dims local = local_shape(layout, mesh.mesh().coordinate_at(i));
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      if (local[d] < 2 && local[d] != sizes[d]) return false;
+    }
+  }
+  return true;
+}
+
+// The memory format that operators take from their first tensor.
+Dims strides_by_format(const OpPlan& plan, const Dims& sizes) {
+  const auto like = std::find_if(plan.specs.begin(), plan.specs.end(),
+                                 [&](const SpecPtr& spec) { return spec->sizes.size() == sizes.size(); });
+  if (like != plan.specs.end()) {
+    if (c10::is_channels_last_strides_2d((*like)->sizes, (*like)->strides)) {
+      return c10::get_channels_last_strides_2d(sizes);
+    }
+    if (c10::is_channels_last_strides_3d((*like)->sizes, (*like)->strides)) {
+      return c10::get_channels_last_strides_3d(sizes);
+    }
+  }
+  return contiguous_strides(sizes);
+}
+
+// Where no result without data tells the strides: they must be the same on every rank.
+SpecPtr spec_of_result(const OpPlan& plan, const OutputPlan& output, const Dims& sizes, const Tensor& local) {
+  if (parts_tell_order(*plan.mesh, sizes, output.placements)) {
+    return spec_for(*plan.mesh, output.placements, sizes, local);
+  }
+  return intern_spec(*plan.mesh, output.placements, sizes, strides_by_format(plan, sizes));
+}
+
 }  // namespace
 
 void refuse_device(const OpInfo& info, const DeviceMesh& mesh, c10::Device asked) {
@@ -72,7 +112,7 @@ const SpecPtr& find_spec(const OpInfo& info, OpPlan& plan, const Tensor& local, 
     if (output.sizes[d] != -1) sizes[d] = output.sizes[d];
   }
   check_rule(info, *plan.mesh, sizes, local, output);
-  output.spec = spec_for(*plan.mesh, output.placements, sizes, local);
+  output.spec = spec_of_result(plan, output, sizes, local);
   if (output.gathers != 0) {
     output.spec = intern_spec(*plan.mesh, output.placements, sizes, output.spec->strides, nullptr, output.gathers);
   }

@@ -2,6 +2,8 @@
 
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_conj.h>
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/abs.h>
 #include <ATen/ops/clamp_max.h>
 #include <ATen/ops/conj_physical.h>
@@ -125,6 +127,7 @@ bool split(const c10::OperatorHandle& op, Stack& stack) {
     for (; total < size; total += sizes.back()) sizes.push_back(std::min(how.toInt(), size - total));
   }
   if (total != size) return false;
+  if (sizes.empty() && !how.isIntList()) sizes.push_back(0);  // of no rows torch makes one part, too
   c10::List<Tensor> parts;
   int64_t begin = 0;
   for (const int64_t n : sizes) {
@@ -207,10 +210,21 @@ bool log_sigmoid_backward(const c10::OperatorHandle& op, Stack& stack) {
 }
 
 // _conj(self) and _neg_view(self): torch only marks the tensor and computes later. The mark would stand on the parts,
-// where those who look at the whole do not see it.
+// where those who look at the whole do not see it. So it is a copy, which remembers the marked part that it was made
+// of: what is written to either reaches the other.
 bool conjugate_or_negate(const c10::OperatorHandle& op, Stack& stack) {
   const Tensor self = argument(stack, op, 0).toTensor();
-  answer(op, stack, op.operator_name().name == "aten::_conj" ? at::conj_physical(self) : at::neg(self));
+  const bool conjugates = op.operator_name().name == "aten::_conj";
+  const Tensor result = conjugates ? at::conj_physical(self) : at::neg(self);
+  DTensorMeta* meta = meta_of(self);
+  if (meta != nullptr && !meta->spec->boxes) {
+    const Tensor local = current_local(*meta);
+    const Spec& spec = *meta->spec;
+    meta_of(result)->origin =
+        c10::make_intrusive<ViewOrigin>(conjugates ? at::_conj(local) : at::_neg_view(local), meta_of(result)->local,
+                                        meta->origin, spec.mesh, spec.sizes, spec.placements, spec.placements);
+  }
+  answer(op, stack, result);
   return true;
 }
 
@@ -275,12 +289,6 @@ bool put_in_view(const c10::OperatorHandle& op, Stack& stack) {
   return true;
 }
 
-// Whether converting the parts of a sum is not converting the sum: a part of 0.6 becomes 0, and any part but 0 is true.
-bool rounds(c10::ScalarType from, c10::ScalarType to) {
-  if (from == c10::kBool || to == c10::kBool) return from != to;
-  return c10::isIntegralType(to, false) && !c10::isIntegralType(from, false);
-}
-
 // Calls the operator with a Partial argument reduced.
 void call_reduced(const c10::OperatorHandle& op, Stack& stack, size_t at) {
   c10::IValue& value = stack[stack.size() - op.schema().arguments().size() + at];
@@ -298,14 +306,15 @@ bool reduce_before_converting(const c10::OperatorHandle& op, Stack& stack) {
   const Tensor self = argument(stack, op, 0).toTensor();
   if (!is_partial_dtensor(self)) return false;
   const c10::ScalarType from = self.scalar_type();
-  const c10::IValue& asked = argument(stack, op, static_cast<size_t>(*op.schema().argumentIndexWithName("dtype")));
+  const auto place = op.schema().argumentIndexWithName("dtype");
+  const c10::IValue asked = place ? argument(stack, op, static_cast<size_t>(*place)) : c10::IValue();
   const bool adds = op.operator_name().name != "aten::_to_copy";
   const auto out = op.schema().argumentIndexWithName("out");
   const c10::ScalarType to = !asked.isNone() ? asked.toScalarType()
                              : out           ? argument(stack, op, static_cast<size_t>(*out)).toTensor().scalar_type()
                              : adds && c10::isIntegralType(from, true) ? c10::kLong
                                                                        : from;
-  if (!rounds(from, to)) return false;
+  if (!is_reduced_before(from, to)) return false;
   call_reduced(op, stack, 0);
   return true;
 }
@@ -314,7 +323,7 @@ bool reduce_before_converting(const c10::OperatorHandle& op, Stack& stack) {
 bool reduce_before_copying(const c10::OperatorHandle& op, Stack& stack) {
   const Tensor source = argument(stack, op, 1).toTensor();
   if (!is_partial_dtensor(source)) return false;
-  if (!rounds(source.scalar_type(), argument(stack, op, 0).toTensor().scalar_type())) return false;
+  if (!is_reduced_before(source.scalar_type(), argument(stack, op, 0).toTensor().scalar_type())) return false;
   call_reduced(op, stack, 1);
   return true;
 }
@@ -357,11 +366,14 @@ constexpr RewriteRow kRewrites[] = {
     {"aten::log_sigmoid_backward", "", log_sigmoid_backward},
     {"aten::_conj", "", conjugate_or_negate},
     {"aten::_to_copy", "", reduce_before_converting},
+    {"aten::_to_copy", "out", reduce_before_converting},
     {"aten::sum", "", reduce_before_converting},
     {"aten::sum", "dim_IntList", reduce_before_converting},
     {"aten::sum", "IntList_out", reduce_before_converting},
     {"aten::sum", "out", reduce_before_converting},
     {"aten::copy_", "", reduce_before_copying},
+    {"aten::copy", "", reduce_before_copying},
+    {"aten::copy", "out", reduce_before_copying},
     {"aten::_neg_view", "", conjugate_or_negate},
     {"aten::pixel_unshuffle", "", pixel_unshuffle},
     {"aten::slice_scatter", "", put_in_view},
@@ -538,6 +550,15 @@ thread_local const OpInfo* rewritten_now = nullptr;
 thread_local bool left_for_its_data = false;
 
 }  // namespace
+
+bool is_reduced_before(c10::ScalarType from, c10::ScalarType to) {
+  if (from == to) return false;
+  if (from == c10::kBool || to == c10::kBool) return true;
+  if (!c10::isIntegralType(from, false)) return c10::isIntegralType(to, false);
+  constexpr size_t kLargest = sizeof(int64_t);  // sums that are beyond it are nobody's
+  if (c10::elementSize(from) >= kLargest) return false;
+  return !c10::isIntegralType(to, false) || c10::elementSize(to) > c10::elementSize(from);
+}
 
 Rewriting::Rewriting(const OpInfo& info) : outer_(std::exchange(rewritten_now, &info)) {}
 Rewriting::~Rewriting() { rewritten_now = outer_; }

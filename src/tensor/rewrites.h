@@ -2,9 +2,16 @@
 // Operators that are other operators in disguise once their tensors are sharded: a mean is a sum divided by the global
 // count, and so on. A rewrite runs on DTensors, so each part takes its own rule.
 
+#include <c10/core/ScalarType.h>
+
 #include "tensor/op_info.h"
 
 namespace sherd::detail {
+
+/// Whether a Partial must be reduced before its values become of another type, since to convert the parts of a sum is
+/// not to convert the sum: a part of 0.6 becomes 0, any part but 0 is true, and what is beyond the largest small
+/// integer begins anew only as long as it is one.
+bool is_reduced_before(c10::ScalarType from, c10::ScalarType to);
 
 /// Null where the operator has none.
 Rewrite rewrite_for(const std::string& name, const std::string& overload);

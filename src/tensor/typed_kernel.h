@@ -3,7 +3,6 @@
 
 #include <ATen/core/boxing/impl/boxing.h>
 #include <ATen/ops/view_ops.h>
-#include <c10/core/GradMode.h>
 
 #include <tuple>
 #include <utility>
@@ -37,7 +36,7 @@ class CallScan {
     shared_keys &= keys;
     if (meta == nullptr) return;
     if (meta->origin || meta->arrival) ready = false;
-    if (!meta->leaf_is_settled && impl->autograd_meta() != nullptr && c10::GradMode::is_enabled()) hook_leaf(tensor);
+    if (impl->autograd_meta() != nullptr) hook_leaf(tensor);
   }
   void operator()(const std::optional<at::Tensor>& tensor) {
     if (tensor.has_value()) {
@@ -161,11 +160,13 @@ class TypedOpKernel<Op, Return(First, Rest...)> final : public c10::OperatorKern
       return first;
     } else if constexpr (std::is_same_v<Return, at::Tensor>) {
       at::Tensor local = call_local(kernel, local_argument(plan, 0, first), local_argument(plan, I + 1, rest)...);
-      at::Tensor result = wrap_one(plan, std::move(local), 0);
       if constexpr (std::is_same_v<First, const at::Tensor&>) {
-        if (plan.is_view) return as_view_of(first, std::move(result));
+        if (plan.is_view) {
+          share_version(local, local_argument(plan, 0, first));
+          return as_view_of(first, wrap_one(plan, std::move(local), 0));
+        }
       }
-      return result;
+      return wrap_one(plan, std::move(local), 0);
     } else {
       const Return locals = call_local(kernel, local_argument(plan, 0, first), local_argument(plan, I + 1, rest)...);
       return wrap_all(plan, locals, std::make_index_sequence<std::tuple_size_v<Return>>());

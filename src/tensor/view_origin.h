@@ -47,9 +47,19 @@ extern std::atomic<int64_t> copied_views;
 
 void count_write(const at::Tensor& local, const DeviceMesh& mesh);
 
-/// Says that a local tensor of this rank was written.
+/// Says that a local tensor of this rank was written. What autograd saved of it, through to_local() say, is no longer
+/// what it was: torch counts writes too, but those of DTensors are made below where it does.
 inline void note_write(const at::Tensor& local, const DeviceMesh& mesh) {
+  c10::TensorImpl* impl = local.unsafeGetTensorImpl();
+  if (!impl->is_inference()) impl->bump_version();
   if (copied_views.load(std::memory_order_relaxed) != 0) count_write(local, mesh);
+}
+
+/// Lets torch count the writes to a view of a local tensor and to what it views as one. Above, torch does so itself.
+inline void share_version(const at::Tensor& view, const at::Tensor& viewed) {
+  c10::TensorImpl* impl = view.unsafeGetTensorImpl();
+  if (impl->is_inference() || viewed.is_inference()) return;
+  impl->set_version_counter(viewed.unsafeGetTensorImpl()->version_counter());
 }
 
 }  // namespace sherd::detail

@@ -147,6 +147,16 @@ TEST_F(LocalMapErrorTest, OtherPlacements) {
             "  help: sherd::redistribute(argument, {Shard(0)}), or LocalMapOptions{.redistribute_inputs = true}");
 }
 
+TEST_F(LocalMapErrorTest, AGradientInOtherParts) {
+  const LocalMapOptions options{.in_grad_placements = PlacementsOfEach{Placements{Replicate()}}};
+  EXPECT_EQ(value_error([&] { local_map(same, mesh, {{{Shard(1)}}}, {{{Shard(1)}}}, options)(x); }),
+            "local_map: the gradient's parts would have another shape than the argument's\n"
+            "  argument: 0\n"
+            "  it is: f32[4, 6@tp] on [tp=2]\n"
+            "  in_grad_placements[0]: (R)\n"
+            "  help: Partial() or Replicate() where the argument is not cut, its own Shard where it is");
+}
+
 TEST_F(LocalMapErrorTest, AnotherMesh) {
   const DeviceMesh other = init_device_mesh("cpu", {2}, {"dp"});
   EXPECT_EQ(value_error([&] { local_map(same, other, {{{Shard(1)}}}, {{{Shard(1)}}})(x); }),

@@ -153,6 +153,18 @@ TEST(LossTest, OneSample) {
   });
 }
 
+// Two classes on three ranks: the rank without any takes part in moving the weights.
+TEST(LossTest, WeightsThatMoveWhereARankHasNoClasses) {
+  const Tensor weight = numbers({2}, 9).abs();
+  const Tensor expected = F::cross_entropy(numbers({6, 2}), classes({6}, 2), options(torch::kMean, 0, weight));
+  spawn(3, [&](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {3}, {"tp"});
+    const Tensor elsewhere = distribute_tensor(weight, mesh, {Ragged(0, {0, 0, 0, 2})});
+    const Tensor logits = distribute_tensor(numbers({6, 2}), mesh, {Shard(1)});
+    expect_close(F::cross_entropy(logits, classes({6}, 2), options(torch::kMean, 0, elsewhere)), expected, "loss");
+  });
+}
+
 TEST(LossTest, WeightsThatAreCutAsTheClasses) {
   const Tensor weight = numbers({7}, 9).abs();
   const Tensor expected = F::cross_entropy(numbers({6, 7}), classes({6}, 7), options(torch::kMean, 0, weight));

@@ -111,6 +111,21 @@ class Tensors(unittest.TestCase):
         self.assertEqual(seen, [True])
         self.assertTrue(torch.equal(sherd.full_tensor(x.grad), torch.full((6,), 2.0)))
 
+    @on_mesh(2)
+    def test_hooks_of_leaves_stay_beside_sherds_own(self, mesh: sherd.DeviceMesh, rank: int) -> None:
+        rows = sherd.distribute_tensor(numbered(6), mesh, [Shard(0)])
+        for before in (True, False):
+            seen = []
+            x = sherd.distribute_tensor(numbered(6), mesh, [Replicate()]).requires_grad_()
+            if not before:
+                (x * 2).sum()
+            x.register_hook(lambda grad: seen.append(sherd.placements(grad)))
+            for _ in range(2):
+                (x * rows).sum().backward()
+            self.assertEqual(seen, [(Replicate(),)] * 2)
+            self.assertEqual(sherd.placements(x.grad), (Replicate(),))
+            torch.testing.assert_close(sherd.full_tensor(x.grad), numbered(6) * 2)
+
     @on_mesh(3)
     def test_indexing_holds_no_lock(self, mesh: sherd.DeviceMesh, rank: int) -> None:
         # torch keeps the interpreter's lock while it takes a row: sherd must let the other ranks have it.

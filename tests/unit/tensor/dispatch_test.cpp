@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -83,6 +85,24 @@ TEST(PlanCacheTest, ARankThatDroppedItsPlansGoesWithTheOthers) {
     if (world.rank() == 1) detail::forget_plans();
     EXPECT_EQ(taken(200), 200);
   });
+}
+
+// Numbers are no part of a plan's key.
+TEST(PlanCacheTest, ARangeThatTorchRefusesMakesNoPlanForOthers) {
+  spawn(2,
+        [](World& world) {
+          const DeviceMesh mesh = init_device_mesh("cpu", {2});
+          const Tensor x = torch::arange(8, torch::kDouble);
+          const auto counted = [&](double low, double high) {
+            const Tensor rows = distribute_tensor(x, mesh, {Shard(0)}, {.source = std::nullopt});
+            return full_tensor(rows.histc(4, low, high));
+          };
+          EXPECT_THROW(counted(3, 1), c10::Error);
+          EXPECT_THROW(counted(0, INFINITY), c10::Error);
+          if (world.rank() == 1) detail::forget_plans();
+          EXPECT_TRUE(counted(0, 8).equal(x.histc(4, 0, 8)));
+        },
+        {.timeout = std::chrono::seconds(20)});
 }
 
 TEST(StrictTest, HoldsForCallsThatWereMadeBefore) {
@@ -163,7 +183,120 @@ TEST(PartialTest, IsReducedBeforeItIsRoundedOrBecomesABoolean) {
   });
 }
 
+// What is beyond the largest number of a type begins anew, for the sum and not for its parts in a larger type.
+TEST(PartialTest, SmallIntegersAreReducedBeforeTheyBecomeLarger) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const auto expect = [](const Tensor& got, const Tensor& wanted, const char* what) {
+      EXPECT_EQ(got.scalar_type(), wanted.scalar_type()) << what;
+      EXPECT_TRUE(full_tensor(got).equal(wanted)) << what << "\n" << full_tensor(got) << wanted;
+    };
+    const auto one = [](double value, c10::ScalarType dtype) { return torch::full({1, 1}, value, dtype); };
+    const Tensor p = distribute_tensor(torch::full({1, 4}, 100, torch::kByte), mesh, {Shard(1)})
+                         .mm(distribute_tensor(torch::ones({4, 1}, torch::kByte), mesh, {Shard(0)}));
+    ASSERT_EQ(placements_of(p), Placements{Partial()});  // of 200 and 200
+    expect(p, one(144, torch::kByte), "mm");
+    expect(p.to(torch::kLong), one(144, torch::kLong), "to a larger type");
+    expect(p.to(torch::kFloat), one(144, torch::kFloat), "to float");
+    expect(p.sum(), torch::tensor(144, torch::kLong), "sum");
+    expect(p.mean(torch::kFloat), torch::tensor(144.F), "mean");
+    Tensor wide = sherd::zeros({1, 1}, mesh, {Replicate()}, torch::kLong);
+    expect(wide.copy_(p), one(144, torch::kLong), "copy_");
+    expect(wide.add_(p), one(288, torch::kLong), "add_");
+    expect(at::cat({p, wide}), torch::tensor({144, 288}, torch::kLong).view({2, 1}), "cat");
+    expect(p * 2, one(32, torch::kByte), "times a whole number");
+    expect(p * 2.5, one(360, torch::kFloat), "times another one");
+    const Tensor parts = from_local(one(20000, torch::kShort), mesh, {Partial()});
+    expect(parts + one(1, torch::kLong), one(-25535, torch::kLong), "beside a larger type");
+    expect(parts / 2, one(-12768, torch::kFloat), "divided");
+    // In a type that is no larger, parts add up as the sums do.
+    EXPECT_EQ(placements_of(parts.to(torch::kByte)), Placements{Partial()});
+    expect(parts.to(torch::kByte), one(64, torch::kByte), "to a smaller type");
+    EXPECT_EQ(placements_of(parts + parts), Placements{Partial()});
+    expect(parts + parts, one(14464, torch::kShort), "of one type");
+  });
+}
+
+// Copied views are fetched anew by all ranks or by none: those without elements count writes as the others do.
+TEST(ViewTest, AResultWithoutElementsIsNotPartOfItsSource) {
+  const auto on_mesh = [](const std::vector<int64_t>& shape, const std::function<void(const DeviceMesh&)>& body) {
+    spawn(4, [&](World&) { body(init_device_mesh("cpu", shape)); }, {.timeout = std::chrono::seconds(20)});
+  };
+  on_mesh({4}, [](const DeviceMesh& mesh) {
+    const Tensor x = distribute_tensor(numbers({3, 2}), mesh, {Shard(0)});
+    const Tensor row = x.select(0, 1);
+    Tensor dropped = torch::dropout(x, 0.5, true);
+    dropped.mul_(2);
+    EXPECT_TRUE(full_tensor(row).equal(numbers({3, 2})[1]));
+    x.mul_(2);
+    EXPECT_TRUE(full_tensor(row).equal(numbers({3, 2})[1] * 2));
+  });
+  on_mesh({2, 2}, [](const DeviceMesh& mesh) {
+    const Tensor z = distribute_tensor(numbers({3, 2}), mesh, {Shard(0), Replicate()});
+    const Tensor last = z.select(0, 2);
+    redistribute(z, {Shard(0), Shard(0)}).add_(1);
+    EXPECT_TRUE(full_tensor(last).equal(numbers({3, 2})[2]));
+    redistribute(List{z}, {{Shard(0), Shard(0)}})[0].add_(1);
+    EXPECT_TRUE(full_tensor(last).equal(numbers({3, 2})[2]));
+  });
+}
+
 // Each of the two copied views has the rest of the tensor as it was before the call.
+TEST(ViewTest, WritesThroughConjugatesAndNegativesReachTheTensor) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    for (const Placement& placement : {Placement(Shard(0)), Placement(Replicate())}) {
+      Tensor plain = torch::complex(numbers({5}), numbers({5}) + 1);
+      const Tensor x = distribute_tensor(plain.clone(), mesh, {placement});
+      const Tensor conjugate = x.conj();
+      conjugate.mul_(c10::complex<double>(0, 2));
+      plain.conj().mul_(c10::complex<double>(0, 2));
+      EXPECT_TRUE(full_tensor(x).equal(plain));
+      x.add_(1);
+      plain.add_(1);
+      EXPECT_TRUE(full_tensor(conjugate).equal(plain.conj().resolve_conj()));
+      conjugate.slice(0, 1, 3).fill_(c10::complex<double>(3, 4));
+      plain.conj().slice(0, 1, 3).fill_(c10::complex<double>(3, 4));
+      EXPECT_TRUE(full_tensor(x).equal(plain));
+      at::_neg_view(x).sub_(2);
+      at::_neg_view(plain).sub_(2);
+      EXPECT_TRUE(full_tensor(x).equal(plain));
+    }
+  });
+}
+
+TEST(ReductionTest, AnyAndAllAlongNoDimReduceNothing) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor x = torch::tensor({0, 1, 2, 0, 0, 3, 4, 0, 5, 0, 6, 0, 0, 0, 7}, torch::kFloat).view({5, 3});
+    const Tensor d = distribute_tensor(x, mesh, {Shard(0)});
+    const at::OptionalIntArrayRef none{at::IntArrayRef{}};
+    for (const bool keep : {false, true}) {
+      EXPECT_TRUE(full_tensor(at::any(d, none, keep)).equal(at::any(x, none, keep)));
+      EXPECT_TRUE(full_tensor(at::all(d, none, keep)).equal(at::all(x, none, keep)));
+      Tensor out = distribute_tensor(torch::zeros({5, 3}, torch::kBool), mesh, {Shard(0)});
+      at::any_out(out, d, none, keep);
+      EXPECT_TRUE(full_tensor(out).equal(x != 0));
+    }
+  });
+}
+
+TEST(SplitTest, NoRowsAreOnePart) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const auto parts = distribute_tensor(torch::zeros({0, 3}), mesh, {Shard(0)}).split(2);
+    ASSERT_EQ(parts.size(), 1U);
+    EXPECT_EQ(parts[0].sizes(), at::IntArrayRef({0, 3}));
+  });
+}
+
+TEST(PartialTest, CopiesReduceBeforeTheyRound) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor x = from_local(torch::full({2}, 0.6, torch::kDouble), mesh, {Partial()});
+    const Tensor zeros = torch::zeros({2}, torch::kLong);
+    EXPECT_TRUE(full_tensor(at::copy(distribute_tensor(zeros, mesh, {Replicate()}), x)).equal(torch::ones_like(zeros)));
+    Tensor out = distribute_tensor(zeros, mesh, {Replicate()});
+    at::_to_copy_out(out, x);
+    EXPECT_TRUE(full_tensor(out).equal(torch::ones_like(zeros)));
+  });
+}
+
 TEST(ViewTest, OneCallWritesTwoViewsOfATensor) {
   on_ranks(2, [](const DeviceMesh& mesh) {
     for (const Placements& placements : {Placements{Shard(0)}, Placements{StridedShard(0, 2)}, Placements{Shard(1)}}) {
@@ -231,6 +364,35 @@ TEST(ForeachTest, OperandsThatAreBroadcastOrPlain) {
       EXPECT_FALSE(is_dtensor(plain));
       EXPECT_TRUE(plain.equal(x + x));
     }
+  });
+}
+
+// A plain tensor beside parameters that are cut is whole on every rank, before the call and after it.
+TEST(ForeachTest, APlainStateTakesWhatAllRanksWrite) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    struct State {
+      Tensor average = torch::zeros({3, 2}, torch::kDouble);
+      Tensor square = torch::zeros({3, 2}, torch::kDouble);
+    };
+    const auto step = [](const Tensor& parameter, const Tensor& gradient, const State& state) {
+      at::_fused_adam_(List{parameter}, List{gradient}, List{state.average}, List{state.square}, List{},
+                       List{torch::ones({})}, /*lr=*/0.1, /*beta1=*/0.9, /*beta2=*/0.99, /*weight_decay=*/0.,
+                       /*eps=*/1e-8, /*amsgrad=*/false, /*maximize=*/false);
+    };
+    const Tensor x = numbers({3, 2});
+    const Tensor gradient = numbers({3, 2}) + 10;
+    const Tensor d = distribute_tensor(x, mesh, {Shard(0)});
+    const Tensor g = distribute_tensor(gradient, mesh, {Shard(0)});
+    State alone, state;
+    for (int i = 0; i < 2; ++i) {
+      step(x, gradient, alone);
+      step(d, g, state);
+      EXPECT_TRUE(torch::allclose(full_tensor(d), x));
+      EXPECT_TRUE(torch::allclose(state.average, alone.average)) << state.average << alone.average;
+      EXPECT_TRUE(torch::allclose(state.square, alone.square)) << state.square << alone.square;
+    }
+    const ExplicitRedistribution nothing_moves;
+    EXPECT_THAT(error_of([&] { step(d, g, state); }), HasSubstr("_fused_adam_: would move data by itself"));
   });
 }
 
@@ -428,14 +590,20 @@ TEST(AsyncTest, AGivenGroupIsNotUsedByTwoThreads) {
   });
 }
 
-TEST(AsyncTest, TowardsAnotherMeshItIsRefused) {
-  spawn(2, [](World&) {
+TEST(AsyncTest, RanksThatMeanDifferentMeshesLearnSoWhenTheyWait) {
+  spawn(2, [](World& world) {
     const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"a"});
     const DeviceMesh other("cpu", Mesh({{"b", 2}}, {1, 0}));
     const Tensor x = distribute_tensor(numbers({4}), mesh, {Shard(0)});
-    EXPECT_EQ(error_of([&] { redistribute(x, other, {Shard(0)}, {.async = true}); }),
-              "redistribute: only a move on one mesh goes on in the background\n  from: [a=2]\n  to: [b=2]{1, 0}\n"
-              "  help: leave async away");
+    const Tensor there = redistribute(x, other, {Shard(0)}, {.async = true});
+    EXPECT_TRUE(full_tensor(there).equal(numbers({4})));
+    const std::vector<Placements> targets = {{Shard(0)}, {Replicate()}};
+    PendingTensor pending = redistribute_async(x, other, targets[static_cast<size_t>(world.rank())]);
+    EXPECT_EQ(error_of([&] { pending.wait(); }),
+              "redistribute: the ranks have different plans\n"
+              "  rank 0: f64[4@a] on [a=2] -> (S(0)) on [b=2]{1, 0} by exchange to [b=2]{1, 0} 16 B\n"
+              "  rank 1: f64[4@a] on [a=2] -> (R) on [b=2]{1, 0} by exchange to [b=2]{1, 0} 16 B\n"
+              "  help: call redistribute with the same tensor and target on every rank");
   });
 }
 
@@ -654,6 +822,21 @@ TEST(BatchNormTest, AsItServesItMovesNothing) {
       EXPECT_EQ(placements_of(y), Placements{Shard(0)});
       EXPECT_TRUE(torch::allclose(full_tensor(y), right));
     }
+  });
+}
+
+// A part of one channel does not tell whether channels come first or last in memory.
+TEST(BatchNormTest, StridesAreTheSameOnEveryRank) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor x = numbers({2, 3, 4, 4});
+    const Tensor d = distribute_tensor(x, mesh, {Shard(1)}).contiguous(at::MemoryFormat::ChannelsLast);
+    const auto normed = [](const Tensor& input) {
+      return std::get<0>(at::native_batch_norm(input, {}, {}, {}, {}, /*training=*/true, 0.1, 1e-5));
+    };
+    const Tensor y = normed(d);
+    EXPECT_EQ(placements_of(y), Placements{Shard(1)});
+    EXPECT_EQ(y.strides(), normed(x.contiguous(at::MemoryFormat::ChannelsLast)).strides());
+    EXPECT_TRUE(torch::allclose(full_tensor(y), normed(x)));
   });
 }
 

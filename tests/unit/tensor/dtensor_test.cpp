@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "error/rank_errors.h"
 #include "sherd/sherd.h"
 
 namespace sherd::testing {
@@ -114,6 +115,66 @@ TEST(ToLocalTest, TheGradientOfThePartsIsReadAsItWasSaid) {
   });
 }
 
+// On every rank, those whose own parts would fit too.
+TEST(ToLocalTest, AGradientInOtherPartsIsAnError) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const auto refusal = [&](const Tensor& tensor, const Placement& placement) {
+      return value_error([&] { to_local(tensor, Placements{placement}); });
+    };
+    const std::string problem = "to_local: the gradient's parts would have another shape than the tensor's\n";
+    const std::string help = "  help: Partial() or Replicate() where the tensor is not cut, its own Shard where it is";
+    const Tensor whole = distribute_tensor(numbers({4}), mesh, {Replicate()}).requires_grad_();
+    EXPECT_EQ(refusal(whole, Shard(0)), problem + "  tensor: f64[4] on [a=2]\n  grad_placements: (S(0))\n" + help);
+    const Tensor one = distribute_tensor(numbers({1}), mesh, {Shard(0)});
+    EXPECT_EQ(refusal(one, Partial()), problem + "  tensor: f64[1@a] on [a=2]\n  grad_placements: (P(sum))\n" + help);
+    const Tensor square = distribute_tensor(numbers({4, 4}), mesh, {Shard(0)});
+    EXPECT_EQ(refusal(square, Shard(1)),
+              problem + "  tensor: f64[4@a, 4] on [a=2]\n  grad_placements: (S(1))\n" + help);
+    // As they are, or as an axis of one rank does not cut them.
+    EXPECT_EQ(to_local(square, Placements{Shard(0)}).size(0), 2);
+    EXPECT_EQ(to_local(from_local(numbers({4}), mesh, {Partial()}), Placements{Partial()}).size(0), 4);
+  });
+  on_mesh({2, 1}, [](const DeviceMesh& mesh) {
+    const Tensor rows = distribute_tensor(numbers({4, 4}), mesh, {Shard(0), Replicate()}).requires_grad_();
+    to_local(rows, Placements{Shard(0), Shard(1)}).mul(3).sum().backward();
+    EXPECT_TRUE(full_tensor(rows.grad()).equal(torch::full({4, 4}, 3., torch::kDouble)));
+  });
+}
+
+// As for every tensor: what backward needs is no longer there.
+TEST(ToLocalTest, WhatWasMadeOfAPartSeesWritesToTheTensor) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const Tensor w = numbers({2, 3}).requires_grad_();
+    using Read = std::function<Tensor(const Tensor&)>;
+    const std::vector<Read> reads = {[](const Tensor& x) { return to_local(x); },
+                                     [](const Tensor& x) { return to_local(x.detach()); },
+                                     [](const Tensor& x) { return to_local(x.t()).t(); },
+                                     [](const Tensor& x) { return to_local(x.slice(0, 0, 4)); }};
+    using Write = std::function<void(Tensor)>;
+    const std::vector<Write> writes = {[](Tensor x) { x.mul_(2); },
+                                       [](Tensor x) { x.detach().mul_(2); },
+                                       [](Tensor x) { x.view({12}).zero_(); },
+                                       [](Tensor x) { x.t_().mul_(2); },
+                                       [](Tensor x) { x.select(0, 3).fill_(1); },
+                                       [](Tensor x) {
+                                         x.copy_(torch::ones({4, 3}));
+                                       },
+                                       [](Tensor x) { at::_foreach_mul_(std::vector<Tensor>{x}, 2); },
+                                       [](Tensor x) { x.uniform_(); }};
+    for (int round = 0; round < 2; ++round) {  // the second time from the cache
+      for (size_t i = 0; i < reads.size(); ++i) {
+        for (size_t j = 0; j < writes.size(); ++j) {
+          const Tensor x = distribute_tensor(numbers({4, 3}), mesh, {Shard(0)});
+          const Tensor before = (reads[i](x) * w).sum();
+          before.backward({}, /*retain_graph=*/true);
+          writes[j](x);
+          EXPECT_THROW(before.backward(), c10::Error) << "read " << i << ", write " << j << ", round " << round;
+        }
+      }
+    }
+  });
+}
+
 TEST(ConstrainTest, MovesDTensorsAndLeavesOthersAlone) {
   on_mesh({2}, [](const DeviceMesh& mesh) {
     const Tensor plain = numbers({4, 3});
@@ -154,6 +215,59 @@ TEST(GradientTest, ALeafsGradientHasTheLeafsPlacements) {
     const Tensor dense = numbers({4, 6}).requires_grad_();
     (2 * torch::linear(numbers({3, 6}), dense).square().sum()).backward();
     EXPECT_TRUE(torch::allclose(full_tensor(w.grad()), dense.grad()));
+  });
+}
+
+TEST(GradientTest, ALeafWithOtherDataGetsGradientsAsTheyLie) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    Tensor p = distribute_tensor(numbers({4, 6}), mesh, {Shard(1)}).requires_grad_();
+    (p * 2).sum().backward();
+    p.mutable_grad() = Tensor();
+    p.set_data(distribute_tensor(numbers({8}), mesh, {Shard(0)}));
+    (p * 3).sum().backward();
+    EXPECT_EQ(placements_of(p.grad()), Placements{Shard(0)});
+    EXPECT_TRUE(full_tensor(p.grad()).equal(torch::full({8}, 3., torch::kDouble)));
+  });
+}
+
+TEST(GradientTest, ATensorThatBecomesALeafIsOne) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const Tensor rows = distribute_tensor(numbers({4, 3}), mesh, {Shard(0)});
+    const Tensor whole = distribute_tensor(numbers({4, 3}), mesh, {Replicate()}).requires_grad_();
+    Tensor x = whole * 1;
+    EXPECT_TRUE((x * 2).requires_grad());  // used while it is none
+    x.detach_();
+    x.requires_grad_();
+    (x * rows).sum().backward();
+    EXPECT_EQ(placements_of(x.grad()), Placements{Replicate()});
+    EXPECT_TRUE(full_tensor(x.grad()).equal(numbers({4, 3})));
+  });
+}
+
+// Its gradients are cut as the second tensor is.
+struct TimesRows : torch::autograd::Function<TimesRows> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& rows) {
+    context->save_for_backward({rows});
+    return x * rows;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& grads) {
+    return {grads[0] * context->get_saved_variables()[0], Tensor()};
+  }
+};
+
+// Nothing is recorded inside of it, and it may be all that uses the leaf.
+TEST(GradientTest, ALeafOfAUsersFunctionGetsItsPlacements) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const Tensor rows = distribute_tensor(numbers({4, 3}), mesh, {Shard(0)});
+    const Tensor leaf = distribute_tensor(numbers({4, 3}), mesh, {Replicate()}).requires_grad_();
+    {
+      torch::NoGradGuard no_grad;
+      EXPECT_FALSE((leaf * 2).requires_grad());
+    }
+    TimesRows::apply(leaf, rows).sum().backward();
+    EXPECT_EQ(placements_of(leaf.grad()), Placements{Replicate()});
+    EXPECT_TRUE(full_tensor(leaf.grad()).equal(numbers({4, 3})));
   });
 }
 
