@@ -5,7 +5,6 @@
 #include <charconv>
 #include <map>
 #include <optional>
-#include <ranges>
 #include <set>
 
 namespace sherd::format {
@@ -64,8 +63,8 @@ void change_keys(StatePlaces& places, size_t length, std::set<Path> dicts, bool 
 StatePlaces with_text_keys(StatePlaces places, const DictPaths& dicts) {
   // Inner ones first: they are found by paths that have ints.
   const Lengths lengths = by_length(dicts);
-  for (const auto& [length, paths] : std::views::reverse(lengths)) {
-    change_keys(places, length, paths, reads_as_number, as_text);
+  for (auto last = lengths.rbegin(); last != lengths.rend(); ++last) {
+    change_keys(places, last->first, last->second, reads_as_number, as_text);
   }
   return places;
 }
