@@ -53,8 +53,9 @@ int64_t giver(const Mesh& mesh, Dims place, int64_t taker) {
 
 namespace {
 
-// Along an axis, where the rows are that a user chose for it; `otherwise` where none did.
-int64_t most_rows_at(const Placement& placement, int64_t otherwise) {
+// Along an axis of n ranks, where most of the rows are that a user chose for it; `otherwise` where none did. What axes
+// to the left have cut has cuts of its own, one after the other.
+int64_t most_rows_at(const Placement& placement, int64_t n, int64_t otherwise) {
   const auto* ragged = std::get_if<Ragged>(&placement);
   if (ragged == nullptr) return otherwise;
   size_t most = 0;
@@ -62,7 +63,7 @@ int64_t most_rows_at(const Placement& placement, int64_t otherwise) {
   for (size_t i = 1; i + 1 < ragged->cuts.size(); ++i) {
     if (rows(i) > rows(most)) most = i;
   }
-  return static_cast<int64_t>(most);
+  return static_cast<int64_t>(most) % n;
 }
 
 }  // namespace
@@ -78,8 +79,8 @@ std::vector<Dims> measured_places(const Mesh& mesh, int64_t exact_up_to, const P
     Dims place(ndim, 0);
     for (size_t axis = 0; axis < ndim; ++axis) {
       const bool far = (corner >> std::min<size_t>(axis, 3) & 1) != 0;
-      const int64_t last = mesh.size(static_cast<int64_t>(axis)) - 1;
-      place[axis] = far ? most_rows_at(to[axis], last) : most_rows_at(from[axis], 0);
+      const int64_t n = mesh.size(static_cast<int64_t>(axis));
+      place[axis] = far ? most_rows_at(to[axis], n, n - 1) : most_rows_at(from[axis], n, 0);
     }
     places.push_back(std::move(place));
   }

@@ -15,6 +15,7 @@
 #include "plan/crossing.h"
 #include "plan/placement_lists.h"
 #include "plan/places.h"
+#include "plan/recount.h"
 #include "sherd/error.h"
 #include "sherd/explain.h"
 
@@ -661,63 +662,6 @@ Candidate best_plan(const Task& task, Prefer prefer) {
   return std::move(*best);
 }
 
-// Looks at what ranks hold between the moves of a plan, wherever they stand.
-class Recount {
- public:
-  Recount(const Task& task, const Redistribution& plan) : task_(task), plan_(plan) {
-    Held held(task.mesh, task.shape, task.from);
-    stops_.push_back(held);
-    for (const Step& step : plan.steps) {
-      held.become(step.after, step.cut);
-      stops_.push_back(held);
-    }
-  }
-
-  // A place at which the moves, taken together, bring more than the last of them needs there.
-  std::optional<Dims> wasteful_place(const std::vector<Dims>& places) const {
-    const auto is_exchange = [](const Step& step) { return step.action == Action::exchange; };
-    const auto first = std::find_if(plan_.steps.begin(), plan_.steps.end(), is_exchange);
-    if (std::count_if(first, plan_.steps.end(), is_exchange) < 2) return std::nullopt;
-    const auto begin = static_cast<size_t>(first - plan_.steps.begin());
-    for (const Dims& place : places) {
-      int64_t received = 0;
-      RunGrid held = stops_[begin].grid(place);
-      const int64_t lacked = missing(held, stops_.back().grid(place));
-      for (size_t i = begin + 1; i < stops_.size(); ++i) {
-        RunGrid next = stops_[i].grid(place);
-        received += missing(held, next);
-        held = std::move(next);
-      }
-      if (received > lacked) return place;
-    }
-    return std::nullopt;
-  }
-
-  // The plan with what its exchanges bring to ranks at these places, on average.
-  Redistribution counted(const std::vector<Dims>& places) const {
-    Redistribution plan = plan_;
-    plan.bytes = 0;
-    for (size_t i = 0; i < plan.steps.size(); ++i) {
-      Step& step = plan.steps[i];
-      if (step.action == Action::exchange) {
-        int64_t elements = 0;
-        for (const Dims& place : places) elements += missing(stops_[i].grid(place), stops_[i + 1].grid(place));
-        step.bytes = elements * task_.moved_size / static_cast<int64_t>(places.size());
-      }
-      plan.bytes += step.bytes;
-    }
-    plan.fewest_bytes = plan.bytes;
-    return plan;
-  }
-
- private:
-  static int64_t missing(const RunGrid& held, const RunGrid& wanted) { return numel(wanted) - overlap(held, wanted); }
-
-  const Task& task_;
-  const Redistribution& plan_;
-  std::vector<Held> stops_;  // before the first step, and after each
-};
-
 const char* name_of(Action action) {
   switch (action) {
     case Action::all_reduce:
@@ -748,14 +692,15 @@ Redistribution plan_redistribution(const Mesh& mesh, const Dims& shape, int64_t 
   const Task task{mesh, shape, element_size, reduced_size, from, to, places, options.costs, options.staging_bytes};
   if (options.prefer == Prefer::simple) return Draft(task, Prefer::simple).plan({}).plan;
   Candidate fewest = best_plan(task, Prefer::bytes);
+  const Held before(mesh, shape, from);
   const std::vector<Dims> everywhere = all_measured ? std::vector<Dims>() : counted_places(mesh);
   const auto counted = [&](const Redistribution& plan) {
-    return all_measured ? plan : Recount(task, plan).counted(everywhere);
+    return all_measured ? plan : recounted(plan, before, element_size, everywhere);
   };
   // Where a plan wastes bytes at a place that was not measured, it is measured there, too. Each time a way is ruled
   // out.
   for (size_t left = everywhere.size(); left > 0; --left) {
-    const auto place = Recount(task, fewest.plan).wasteful_place(everywhere);
+    const auto place = wasteful_place(fewest.plan, before, everywhere);
     if (!place) break;
     places.push_back(*place);
     fewest = best_plan(task, Prefer::bytes);

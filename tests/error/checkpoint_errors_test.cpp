@@ -9,6 +9,7 @@
 #include <fstream>
 #include <map>
 
+#include "crash/passing_storage.h"
 #include "sherd/convert.h"
 #include "sherd/inspect.h"
 #include "sherd/sherd.h"
@@ -344,21 +345,10 @@ TEST_F(CheckpointErrorsTest, TheManagerSkipsOneWhoseManifestIsGone) {
 }
 
 // Memory that says of itself what an object store says: the manifest's name has the id of the save.
-class ObjectsInMemory final : public Storage {
+class ObjectsInMemory final : public PassingStorage {
  public:
-  std::unique_ptr<StoredFile> open(const std::string& path) const override { return storage_->open(path); }
-  bool exists(const std::string& path) const override { return storage_->exists(path); }
-  std::vector<std::string> list(const std::string& folder) const override { return storage_->list(folder); }
-  void remove(const std::string& path) override { storage_->remove(path); }
-  std::unique_ptr<Draft> draft(const std::string& folder, const std::string& id) override {
-    return storage_->draft(folder, id);
-  }
-  std::vector<std::string> drafts(const std::string& folder) const override { return storage_->drafts(folder); }
-  std::vector<DraftName> drafts_in(const std::string& folder) const override { return storage_->drafts_in(folder); }
+  ObjectsInMemory() : PassingStorage(memory_storage()) {}
   bool replaces_whole_folders() const override { return false; }
-
- private:
-  std::shared_ptr<Storage> storage_ = memory_storage();
 };
 
 std::map<std::string, std::string> files_in(const Storage& storage, const std::string& folder) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <random>
 
+#include "crash/passing_storage.h"
 #include "format/archive.h"
 #include "format/safetensors.h"
 #include "format/saved.h"
@@ -361,25 +362,16 @@ TEST(Rewrite, StoppedAnywhereItLeavesWhatWasThere) {
 }
 
 // Calls something before a file is opened for the second time.
-class AtSecondOpen final : public Storage {
+class AtSecondOpen final : public sherd::testing::PassingStorage {
  public:
   AtSecondOpen(std::shared_ptr<Storage> storage, std::string path, std::function<void()> call)
-      : storage_(std::move(storage)), path_(std::move(path)), call_(std::move(call)) {}
+      : PassingStorage(std::move(storage)), path_(std::move(path)), call_(std::move(call)) {}
   std::unique_ptr<StoredFile> open(const std::string& path) const override {
     if (path == path_ && ++opened_ == 2) call_();
-    return storage_->open(path);
+    return PassingStorage::open(path);
   }
-  bool exists(const std::string& path) const override { return storage_->exists(path); }
-  std::vector<std::string> list(const std::string& folder) const override { return storage_->list(folder); }
-  void remove(const std::string& path) override { storage_->remove(path); }
-  std::unique_ptr<Draft> draft(const std::string& folder, const std::string& id) override {
-    return storage_->draft(folder, id);
-  }
-  std::vector<std::string> drafts(const std::string& folder) const override { return storage_->drafts(folder); }
-  std::vector<DraftName> drafts_in(const std::string& folder) const override { return storage_->drafts_in(folder); }
 
  private:
-  std::shared_ptr<Storage> storage_;
   std::string path_;
   std::function<void()> call_;
   mutable std::atomic<int> opened_ = 0;

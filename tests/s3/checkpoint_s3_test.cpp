@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "crash/passing_storage.h"
 #include "s3/ending_http.h"
 #include "s3/server.h"
 #include "sherd/convert.h"
@@ -224,23 +225,13 @@ TEST_F(CheckpointsOnS3Test, AStoreThatDoesNotAnswerIsNoDamage) {
   CheckpointManager checkpoints(folder, {.storage = storage_});
   for (const int64_t step : {1, 2}) checkpoints.save(step, state_at(step));
   // Finds the files, and cannot read them.
-  class ReadsNothing final : public Storage {
+  class ReadsNothing final : public PassingStorage {
    public:
     ReadsNothing(std::shared_ptr<Storage> storage, std::shared_ptr<Storage> closed)
-        : storage_(std::move(storage)), closed_(std::move(closed)) {}
+        : PassingStorage(std::move(storage)), closed_(std::move(closed)) {}
     std::unique_ptr<StoredFile> open(const std::string& path) const override { return closed_->open(path); }
-    bool exists(const std::string& path) const override { return storage_->exists(path); }
-    std::vector<std::string> list(const std::string& folder) const override { return storage_->list(folder); }
-    void remove(const std::string& path) override { storage_->remove(path); }
-    std::unique_ptr<Draft> draft(const std::string& folder, const std::string& id) override {
-      return storage_->draft(folder, id);
-    }
-    std::vector<std::string> drafts(const std::string& folder) const override { return storage_->drafts(folder); }
-    std::vector<DraftName> drafts_in(const std::string& folder) const override { return storage_->drafts_in(folder); }
-    bool replaces_whole_folders() const override { return storage_->replaces_whole_folders(); }
 
    private:
-    std::shared_ptr<Storage> storage_;
     std::shared_ptr<Storage> closed_;
   };
   S3Options closed = s3_options(S3Door::closed);
