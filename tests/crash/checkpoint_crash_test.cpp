@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "crash/passing_storage.h"
 #include "crash/simulated_disk.h"
 #include "sherd/convert.h"
 #include "sherd/sherd.h"
@@ -316,18 +317,12 @@ INSTANTIATE_TEST_SUITE_P(Runs, CheckpointCrashTest,
                          case_name);
 
 // A storage that fails on one rank alone.
-class FailingStorage final : public Storage {
+class FailingStorage final : public PassingStorage {
  public:
-  explicit FailingStorage(std::shared_ptr<Storage> storage) : storage_(std::move(storage)) {}
-  std::unique_ptr<StoredFile> open(const std::string& path) const override { return storage_->open(path); }
-  bool exists(const std::string& path) const override { return storage_->exists(path); }
-  std::vector<std::string> list(const std::string& folder) const override { return storage_->list(folder); }
-  void remove(const std::string& path) override { storage_->remove(path); }
+  using PassingStorage::PassingStorage;
   std::unique_ptr<Draft> draft(const std::string& folder, const std::string& id) override {
-    return std::make_unique<FailingDraft>(storage_->draft(folder, id));
+    return std::make_unique<FailingDraft>(PassingStorage::draft(folder, id));
   }
-  std::vector<std::string> drafts(const std::string& folder) const override { return storage_->drafts(folder); }
-  std::vector<DraftName> drafts_in(const std::string& folder) const override { return storage_->drafts_in(folder); }
 
  private:
   class FailingDraft final : public Draft {
@@ -343,7 +338,6 @@ class FailingStorage final : public Storage {
    private:
     std::unique_ptr<Draft> draft_;
   };
-  std::shared_ptr<Storage> storage_;
 };
 
 TEST(CheckpointFailureTest, OneRankCannotWriteAndAllSaySo) {
