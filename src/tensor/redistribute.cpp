@@ -84,33 +84,37 @@ void compare_plans(const Group& group, const std::string& plan) {
                                 .help("call redistribute with the same tensor and target on every rank"));
 }
 
-std::string plan_text(const Tensor& tensor, const DeviceMesh& mesh, const Placements& to) {
-  return to_string(tensor) + " -> " + to_string(to) + " on " + to_string(mesh.mesh());
-}
-
-void compare_where_asked(const std::vector<Tensor>& tensors, const std::vector<Placements>& to,
-                         const RedistributeOptions& options) {
-  if (tensors.empty()) return;
-  const DeviceMesh& mesh = meta_of(tensors[0])->spec->mesh;
-  if (!mesh.world().checks_calls() || !mesh.coordinate() || mesh.size() == 1) return;
-  std::vector<std::string> plans;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const detail::SpecPtr& from = meta_of(tensors[i])->spec;
-    if (from->boxes) {
-      plans.push_back(plan_text(tensors[i], mesh, to[i]));
-      continue;
-    }
-    const auto target = detail::intern_spec(mesh, to[i], from->sizes, from->strides);
-    plans.push_back(detail::plan_between(from, target, tensors[i].scalar_type(), options)->text);
-  }
-  compare_plans(detail::group_of(mesh), fmt::format("{}", fmt::join(plans, "; ")));
-}
-
 // Where tensors go: on the mesh that they are on, or to another one.
 struct Target {
   std::optional<DeviceMesh> mesh;
   std::vector<Placements> placements;
 };
+
+// What ranks must mean alike: what goes where, and how.
+std::string text_of_moves(const std::vector<Tensor>& tensors, const Target& to, const RedistributeOptions& options) {
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const detail::SpecPtr& from = meta_of(tensors[i])->spec;
+    const DeviceMesh& mesh = to.mesh ? *to.mesh : from->mesh;
+    const Placements& placements = to.placements[i];
+    if (from->boxes) {
+      texts.push_back(to_string(tensors[i]) + " -> " + to_string(placements) + " on " + to_string(mesh.mesh()));
+      continue;
+    }
+    const auto target = detail::intern_spec(mesh, placements, from->sizes, from->strides);
+    const c10::ScalarType dtype = tensors[i].scalar_type();
+    texts.push_back(to.mesh ? detail::crossing_between(from, target, dtype, options)->text
+                            : detail::plan_between(from, target, dtype, options)->text);
+  }
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+void compare_where_asked(const std::vector<Tensor>& tensors, const Target& to, const RedistributeOptions& options) {
+  if (tensors.empty()) return;
+  const DeviceMesh& mesh = meta_of(tensors[0])->spec->mesh;
+  if (!mesh.world().checks_calls() || !mesh.coordinate() || mesh.size() == 1) return;
+  compare_plans(detail::group_of(mesh), text_of_moves(tensors, to, options));
+}
 
 // Those that have tensors make sure that they mean the same target on another mesh: with other targets they would wait
 // for others. A slice is another one for other ranks; nobody leaves the mesh then.
@@ -119,18 +123,8 @@ void compare_targets(const std::vector<Tensor>& tensors, const Target& to, const
   const DeviceMesh& from = meta_of(tensors.front())->spec->mesh;
   if (detail::is_slice(*to.mesh, from) || detail::is_slice(from, *to.mesh)) return;
   if (!from.coordinate() || from.size() == 1) return;
-  std::vector<std::string> plans;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const detail::SpecPtr& spec = meta_of(tensors[i])->spec;
-    if (spec->boxes) {
-      plans.push_back(plan_text(tensors[i], *to.mesh, to.placements[i]));
-      continue;
-    }
-    const auto target = detail::intern_spec(*to.mesh, to.placements[i], spec->sizes, spec->strides);
-    plans.push_back(detail::crossing_between(spec, target, tensors[i].scalar_type(), options)->text);
-  }
   const Group group = detail::group_of(from);
-  compare_plans(background ? group.in_background() : group, fmt::format("{}", fmt::join(plans, "; ")));
+  compare_plans(background ? group.in_background() : group, text_of_moves(tensors, to, options));
 }
 
 // Below autograd.
@@ -252,7 +246,7 @@ Tensor redistribute(const Tensor& tensor, Placements placements, const Redistrib
   check_options(options);
   const detail::CauseScope cause("redistribute", [&](detail::Cause& c) { detail::about(c, tensor); });
   const Placements to = target_of(tensor, std::move(placements));
-  compare_where_asked({tensor}, {to}, options);
+  compare_where_asked({tensor}, {{}, {to}}, options);
   if (options.async) return arriving({tensor}, {{}, {to}}, options).front();
   return detail::redistribute_edge(tensor, to, options);
 }
@@ -297,7 +291,7 @@ std::vector<Tensor> redistribute_all(const std::vector<Tensor>& tensors, const s
   const detail::CauseScope cause("redistribute", [&](detail::Cause& c) {
     for (const Tensor& tensor : tensors) detail::about(c, tensor);
   });
-  if (!to.mesh) compare_where_asked(tensors, to.placements, options);
+  if (!to.mesh) compare_where_asked(tensors, to, options);
   if (options.async) return arriving(tensors, to, options);
   if (!to.mesh) return detail::redistribute_edges(tensors, to.placements, options);
   compare_targets(tensors, to, options, /*background=*/false);
@@ -307,7 +301,7 @@ std::vector<Tensor> redistribute_all(const std::vector<Tensor>& tensors, const s
 PendingTensors start_all(const std::vector<Tensor>& tensors, const std::optional<DeviceMesh>& mesh,
                          const std::vector<Placements>& placements, const RedistributeOptions& options) {
   const Target to = targets_of(tensors, mesh, placements, options);
-  if (!to.mesh) compare_where_asked(tensors, to.placements, options);
+  if (!to.mesh) compare_where_asked(tensors, to, options);
   return PendingTensors(start(tensors, to, options));
 }
 
