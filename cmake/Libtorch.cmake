@@ -69,7 +69,9 @@ message(STATUS "sherd: torch ${Torch_VERSION} in ${TORCH_INSTALL_PREFIX}, CUDA $
 # What programs that use sherd link, and what sherd's own files see beyond that: torch's headers hide the Gloo and NCCL
 # groups behind these names.
 add_library(sherd_libtorch INTERFACE)
-target_link_libraries(sherd_libtorch INTERFACE ${TORCH_LIBRARIES})
+# The C++ library comes first: wheels have copies of some of its functions, and programs that take those crash in
+# std::filesystem::remove_all (torch 2.11).
+target_link_libraries(sherd_libtorch INTERFACE -lstdc++ ${TORCH_LIBRARIES})
 add_library(sherd_torch INTERFACE)
 target_compile_definitions(sherd_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
 target_link_libraries(sherd_torch INTERFACE sherd_libtorch)

@@ -7,6 +7,9 @@ sherd_test(redistribute_test LABEL property LINK sherd TIMEOUT 300
   SOURCES property/redistribute_test.cpp property/distribute_any.cpp)
 sherd_test(moving_test LABEL property LINK sherd TIMEOUT 300
   SOURCES property/moving_test.cpp property/distribute_any.cpp)
+# Skips without a GPU.
+sherd_test(gpu_test LABEL property LINK sherd
+  SOURCES property/gpu_test.cpp property/distribute_any.cpp)
 sherd_test(modules_test LABEL property LINK sherd SOURCES property/modules_test.cpp)
 sherd_test(joint_mesh_test LABEL property LINK sherd SOURCES property/joint_mesh_test.cpp)
 sherd_test(register_rule_test LABEL unit LINK sherd SOURCES unit/tensor/register_rule_test.cpp)

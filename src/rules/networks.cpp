@@ -296,7 +296,8 @@ std::optional<BoundRule> attention_on_gpu(const OpCall& call) {
     rule->outputs[o] = {};
     rule->outputs[o].unused = true;
   }
-  if (rule->outputs.size() > 1) rule->outputs[1].sizes.assign(3, -1);
+  if (call.op.find("cudnn") != std::string::npos) rule->outputs[1].dims.emplace_back();  // its logsumexp ends in 1
+  if (rule->outputs.size() > 1) rule->outputs[1].sizes.assign(rule->outputs[1].dims.size(), -1);
   for (size_t i = 4; i < rule->inputs.size(); ++i) rule->inputs[i].unused = true;
   return rule;
 }

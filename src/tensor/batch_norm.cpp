@@ -3,6 +3,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mean.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sum.h>
 
@@ -67,6 +69,13 @@ void update(const std::optional<Tensor>& running, const Tensor& now, double mome
   kept.mul_(1 - momentum).add_(now.to(kept.scalar_type()), momentum);
 }
 
+// What operators for one library's kernels keep for their backward: nothing.
+Tensor empty_reserve(const DTensorMeta& meta) {
+  const SpecPtr& spec = meta.spec;
+  const Placements whole(spec->placements.size(), Replicate());
+  return from_parts(spec->mesh, whole, {0}, at::empty({0}, meta.local.options().dtype(c10::kByte)));
+}
+
 }  // namespace
 
 // (input, weight, bias, running_mean, running_var, training, momentum, eps) -> output, mean, 1 / deviation, and for
@@ -105,12 +114,34 @@ bool batch_norm_over_ranks(const c10::OperatorHandle& op, Stack& stack) {
   answer(op, stack, output.to(given.scalar_type()));
   stack.emplace_back(reduced(mean).to(type));
   stack.emplace_back(reduced(scale).to(type));
-  if (results > 3) {
-    const SpecPtr& spec = meta_of(given)->spec;
-    const Placements whole(spec->placements.size(), Replicate());
-    const Tensor nothing = at::empty({0}, meta_of(given)->local.options().dtype(c10::kByte));
-    stack.emplace_back(from_parts(spec->mesh, whole, {0}, nothing));
-  }
+  if (results > 3) stack.emplace_back(empty_reserve(*meta_of(given)));
+  return true;
+}
+
+// cudnn_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps) -> output, mean,
+// 1 / deviation, reserve.
+bool batch_norm_without_cudnn(const c10::OperatorHandle& op, Stack& stack) {
+  const Tensor input = argument(stack, op, 0).toTensor();
+  if (meta_of(input) == nullptr) return false;
+  const auto optional = [&](size_t i) { return optional_tensor(argument(stack, op, i)); };
+  const auto [output, mean, scale] =
+      at::native_batch_norm(input, optional(1), optional(2), optional(3), optional(4), argument(stack, op, 5).toBool(),
+                            argument(stack, op, 6).toDouble(), argument(stack, op, 7).toDouble());
+  const Tensor reserve = empty_reserve(*meta_of(input));
+  answer(op, stack, output);
+  for (const Tensor& result : {mean, scale, reserve}) stack.emplace_back(result);
+  return true;
+}
+
+// (input, grad_output, weight, running_mean, running_var, save_mean, save_var, eps, reserve), where save_var is
+// 1 / deviation.
+bool batch_norm_backward_without_cudnn(const c10::OperatorHandle& op, Stack& stack) {
+  const auto optional = [&](size_t i) { return optional_tensor(argument(stack, op, i)); };
+  const auto [input_grad, weight_grad, bias_grad] = at::native_batch_norm_backward(
+      argument(stack, op, 1).toTensor(), argument(stack, op, 0).toTensor(), optional(2), optional(3), optional(4),
+      optional(5), optional(6), /*train=*/true, argument(stack, op, 7).toDouble(), {true, true, true});
+  answer(op, stack, input_grad);
+  for (const Tensor& grad : {weight_grad, bias_grad}) stack.emplace_back(grad);
   return true;
 }
 

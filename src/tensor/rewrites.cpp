@@ -423,6 +423,8 @@ constexpr RewriteRow kRewrites[] = {
     {"aten::_native_batch_norm_legit", "no_stats", batch_norm_over_ranks},
     {"aten::_batch_norm_with_update", "", batch_norm_over_ranks},
     {"aten::native_batch_norm_backward", "", batch_norm_backward_over_ranks},
+    {"aten::cudnn_batch_norm", "", batch_norm_without_cudnn},
+    {"aten::cudnn_batch_norm_backward", "", batch_norm_backward_without_cudnn},
     {"aten::nonzero", "", find_nonzero},
     {"aten::masked_select", "", select_masked},
     {"aten::bincount", "", count_numbers},

@@ -1,10 +1,12 @@
-// For every operator, mesh and placement: full_tensor(op(distribute(x))) equals op(x), and so do the gradients.
+// For every operator, mesh and placement: full_tensor(op(distribute(x))) equals op(x), and so do the gradients. Where
+// there is a GPU, ranks that share it find what it finds alone.
 
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <set>
 #include <string_view>
@@ -77,7 +79,8 @@ std::string difference(const at::Tensor& got, const at::Tensor& expected, double
 }
 
 at::Tensor weights_for(const at::Tensor& output) {
-  return torch::arange(output.numel(), torch::kDouble).remainder(5).sub(2).view(output.sizes());
+  const auto options = at::TensorOptions(torch::kDouble).device(output.device());
+  return torch::arange(output.numel(), options).remainder(5).sub(2).view(output.sizes());
 }
 
 // The gradients of the sum of all differentiable outputs, each element with a weight of its own.
@@ -160,32 +163,56 @@ void check_one(const OpSample& sample, const DeviceMesh& mesh, const std::vector
 
 class EveryOp : public ::testing::TestWithParam<OpSample> {};
 
+// What one device finds.
+struct Dense {
+  explicit Dense(const OpSample& sample) {
+    const std::vector<at::Tensor> inputs = leaves(sample.inputs);
+    outputs = sample.run(inputs);
+    grads = sample.differentiable ? gradients(outputs, inputs) : std::vector<at::Tensor>(inputs.size());
+  }
+  std::vector<at::Tensor> outputs, grads;
+};
+
+void check_on_mesh(const OpSample& sample, const char* device, const Mesh& shape, const Dense& dense,
+                   std::chrono::seconds timeout) {
+  Failures failures;
+  spawn(static_cast<int>(shape.size()),
+        [&](World& world) {
+          const DeviceMesh mesh(device, shape);
+          Failures mine;
+          for (const auto& placements : combinations(sample, shape)) {
+            check_one(sample, mesh, placements, dense.outputs, dense.grads, mine);
+          }
+          if (world.rank() == 0) {
+            for (auto& text : mine.texts) failures.add(std::move(text));
+          } else if (failures.texts.empty()) {
+            for (auto& text : mine.texts) failures.add("rank " + std::to_string(world.rank()) + ": " + std::move(text));
+          }
+        },
+        {.timeout = timeout});
+  for (size_t i = 0; i < std::min<size_t>(failures.texts.size(), 4); ++i) ADD_FAILURE() << failures.texts[i];
+  if (failures.texts.size() > 4) ADD_FAILURE() << "and " << failures.texts.size() - 4 << " more";
+}
+
 TEST_P(EveryOp, EqualsDenseUnderEveryPlacement) {
-  const OpSample& sample = GetParam();
-  const std::vector<at::Tensor> dense = leaves(sample.inputs);
-  const std::vector<at::Tensor> expected = sample.run(dense);
-  const std::vector<at::Tensor> grads =
-      sample.differentiable ? gradients(expected, dense) : std::vector<at::Tensor>(dense.size());
-  for (const char* mesh_text : {"[a=2]", "[a=3]", "[a=2, b=2]"}) {
-    const Mesh shape = parse_mesh(mesh_text);
-    Failures failures;
-    spawn(static_cast<int>(shape.size()),
-          [&](World& world) {
-            const DeviceMesh mesh("cpu", shape);
-            Failures mine;
-            for (const auto& placements : combinations(sample, shape)) {
-              check_one(sample, mesh, placements, expected, grads, mine);
-            }
-            if (world.rank() == 0) {
-              for (auto& text : mine.texts) failures.add(std::move(text));
-            } else if (failures.texts.empty()) {
-              for (auto& text : mine.texts)
-                failures.add("rank " + std::to_string(world.rank()) + ": " + std::move(text));
-            }
-          },
-          {.timeout = std::chrono::seconds(15)});
-    for (size_t i = 0; i < std::min<size_t>(failures.texts.size(), 4); ++i) ADD_FAILURE() << failures.texts[i];
-    if (failures.texts.size() > 4) ADD_FAILURE() << "and " << failures.texts.size() - 4 << " more";
+  const Dense dense(GetParam());
+  for (const char* mesh : {"[a=2]", "[a=3]", "[a=2, b=2]"}) {
+    check_on_mesh(GetParam(), "cpu", parse_mesh(mesh), dense, std::chrono::seconds(15));
+  }
+}
+
+TEST_P(EveryOp, EqualsOneGpuOnRanksThatShareIt) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU here";
+  OpSample sample = GetParam();
+  for (at::Tensor& input : sample.inputs) input = input.cuda();
+  std::optional<Dense> dense;
+  try {
+    dense.emplace(sample);
+  } catch (const std::exception& error) {
+    GTEST_SKIP() << "torch itself cannot: " << error.what();
+  }
+  for (const char* mesh : {"[a=2]", "[a=2, b=2]"}) {
+    check_on_mesh(sample, "cuda", parse_mesh(mesh), *dense, std::chrono::seconds(60));
   }
 }
 

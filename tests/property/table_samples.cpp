@@ -266,10 +266,12 @@ void add_more_spatial(std::vector<OpSample>& all) {
   add_one(all, "upsample_2d_aa", image, [](const at::Tensor& x) {
     return Tensors{torch::_upsample_bicubic2d_aa(x, {2, 2}, false)};
   });
+#if __has_include(<ATen/ops/_upsample_lanczos2d_aa.h>)  // of torch 2.12
   add_one(all, "upsample_2d_lanczos", image.to(torch::kFloat), [](const at::Tensor& x) {
     return Tensors{torch::_upsample_lanczos2d_aa(x, {2, 2}, false)};
   });
   all.back().tolerance = 1e-5;
+#endif
   const at::Tensor block = ints({2, 3, 2, 4, 4});
   add_one(all, "block_3d", block, [](const at::Tensor& x) {
     return Tensors{torch::_upsample_nearest_exact3d(x, {3, 5, 5}), torch::reflection_pad3d(x, {1, 1, 0, 2, 1, 0})};
