@@ -10,6 +10,7 @@ sherd_test(format_unit LABEL unit LINK core SOURCES
   unit/format/safetensors_test.cpp
   unit/format/saved_test.cpp
   unit/format/transforms_test.cpp
+  unit/format/unfolded_test.cpp
   unit/format/unpickle_test.cpp)
 if(TARGET sherd_zstd)
   target_compile_definitions(format_unit PRIVATE SHERD_TEST_ZSTD)

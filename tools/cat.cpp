@@ -10,6 +10,7 @@
 #include "format/numbers.h"
 #include "format/object_json.h"
 #include "format/saved.h"
+#include "format/unfolded.h"
 #include "print_values.h"
 #include "sherd/error.h"
 #include "slice.h"
@@ -65,7 +66,11 @@ int print_object(StoredEntry& found, bool as_json) {
     return kOk;
   }
   const format::MemorySource source(std::as_bytes(std::span(archive)));
-  const auto saved = stored::as_damage([&] { return format::read_saved(source, name); });
+  const auto saved = stored::as_damage([&] {
+    auto read = format::read_saved(source, name);
+    format::check_unfolded(read.value, "cat", name);
+    return read;
+  });
   fmt::print("{}\n", to_string(saved.value, std::numeric_limits<size_t>::max() / 2));
   return kOk;
 }

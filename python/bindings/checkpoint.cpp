@@ -57,13 +57,13 @@ void bind_checkpoint(py::module_& module) {
       .def_readonly("bytes", &LoadResult::bytes);
   module.def("save", [](const World& world, const py::dict& state, const std::string& path,
                         const SaveArguments& arguments, const py::function& pickle) {
-    const StateDict converted = to_state(state, pickle);
+    const StateDict converted = to_state("save", state, pickle);
     const py::gil_scoped_release others_run;
     return save(converted, path, arguments.options(world));
   });
   module.def("save_async", [](const World& world, const py::dict& state, const std::string& path,
                               const SaveArguments& arguments, const py::function& pickle) {
-    const StateDict converted = to_state(state, pickle);
+    const StateDict converted = to_state("save", state, pickle);
     const py::gil_scoped_release others_run;
     return save_async(converted, path, arguments.options(world));
   });
@@ -75,7 +75,7 @@ void bind_checkpoint(py::module_& module) {
                                          .strict = strict,
                                          .verify = verify,
                                          .progress = told_all_ranks(progress)};
-               StateDict converted = to_state(state, pickle);
+               StateDict converted = to_state("load", state, pickle);
                LoadResult result;
                {
                  const py::gil_scoped_release others_run;

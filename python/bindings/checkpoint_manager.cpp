@@ -21,13 +21,13 @@ void bind_checkpoint_manager(py::module_& module) {
       }))
       .def("save",
            [](CheckpointManager& self, int64_t step, const py::dict& state, const py::function& pickle) {
-             const StateDict converted = to_state(state, pickle);
+             const StateDict converted = to_state("save", state, pickle);
              const py::gil_scoped_release others_run;
              return self.save(step, converted);
            })
       .def("save_async",
            [](CheckpointManager& self, int64_t step, const py::dict& state, const py::function& pickle) {
-             const StateDict converted = to_state(state, pickle);
+             const StateDict converted = to_state("save", state, pickle);
              const py::gil_scoped_release others_run;
              return self.save_async(step, converted);
            })
@@ -37,7 +37,7 @@ void bind_checkpoint_manager(py::module_& module) {
       .def("load_latest",
            [](CheckpointManager& self, const py::dict& state, bool strict, bool verify,
               const std::optional<py::function>& progress, const py::function& pickle, const py::function& unpickle) {
-             StateDict converted = to_state(state, pickle);
+             StateDict converted = to_state("load", state, pickle);
              const LoadOptions options{.strict = strict, .verify = verify, .progress = told_all_ranks(progress)};
              std::optional<int64_t> step;
              {

@@ -19,7 +19,7 @@ namespace {
 // a dict where its keys are, and no tensors are to be found by them.
 class ToState {
  public:
-  explicit ToState(py::function pickle) : pickle_(std::move(pickle)) {}
+  ToState(std::string operation, py::function pickle) : operation_(std::move(operation)), pickle_(std::move(pickle)) {}
 
   StateDict state(const py::dict& dict) const {
     check_depth(dict, 0);
@@ -28,12 +28,12 @@ class ToState {
 
  private:
   // A container may be inside of itself, and everything below goes into what it finds.
-  static void check_depth(const py::handle& value, int depth) {
+  void check_depth(const py::handle& value, int depth) const {
     constexpr int kDeepest = 1000;  // as in the pickles that are read
     const bool is_dict = py::isinstance<py::dict>(value);
     if (!is_dict && !is_list(value) && !is_tuple(value)) return;
     if (depth > kDeepest) {
-      throw std::invalid_argument(ErrorText("save", "a state is nested deeper than checkpoints are")
+      throw std::invalid_argument(ErrorText(operation_, "a state is nested deeper than checkpoints are")
                                       .fact("most", fmt::format("{} levels", kDeepest))
                                       .help("a state in which no dict or list stands inside itself"));
     }
@@ -52,22 +52,22 @@ class ToState {
 
   static bool is_key(const py::handle& key) { return PyUnicode_Check(key.ptr()) != 0 || integer(key); }
 
-  static StateKey key_of(const py::handle& key) {
+  StateKey key_of(const py::handle& key) const {
     if (py::isinstance<py::str>(key)) return text(key);
     if (const auto number = integer(key)) return *number;
-    throw std::invalid_argument(ErrorText("save", "a key of a state is neither text nor an integer")
+    throw std::invalid_argument(ErrorText(operation_, "a key of a state is neither text nor an integer")
                                     .fact("key", py::cast<std::string>(py::repr(key)))
                                     .help("str(key)"));
   }
 
   // Python's may hold halves of characters.
-  static std::string text(const py::handle& value) {
+  std::string text(const py::handle& value) const {
     Py_ssize_t size = 0;
     const char* bytes = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
     if (bytes != nullptr) return {bytes, static_cast<size_t>(size)};
     PyErr_Clear();
     throw std::invalid_argument(
-        ErrorText("save", "a text of the state cannot be written as UTF-8")
+        ErrorText(operation_, "a text of the state cannot be written as UTF-8")
             .fact("text", py::cast<std::string>(py::reinterpret_steal<py::object>(PyObject_ASCII(value.ptr()))))
             .help("text.encode(\"utf-8\", \"surrogateescape\"): bytes are kept as they are"));
   }
@@ -169,13 +169,19 @@ class ToState {
       return {py::cast<std::string>(py::bytes(pickle_(value)))};
     } catch (const py::error_already_set& error) {
       const std::string_view why = error.what();
-      throw std::invalid_argument(ErrorText("save", "a value of the state cannot be pickled")
+      if (py::hasattr(value, "not_there")) {  // _NoState of Python
+        throw std::invalid_argument(ErrorText(operation_, py::cast<std::string>(py::str(value.attr("not_there"))))
+                                        .fact("because", why.substr(0, why.find('\n')))
+                                        .help("the traceback above, on the rank that says this"));
+      }
+      throw std::invalid_argument(ErrorText(operation_, "a value of the state cannot be pickled")
                                       .fact("type", py::cast<std::string>(py::str(py::type::handle_of(value))))
                                       .fact("because", why.substr(0, why.find('\n')))
                                       .help("leave the key out, or save something else under it"));
     }
   }
 
+  std::string operation_;
   py::function pickle_;
 };
 
@@ -234,9 +240,9 @@ class FromState {
 
 }  // namespace
 
-StateDict to_state(const py::dict& state, const py::function& pickle) {
+StateDict to_state(const std::string& operation, const py::dict& state, const py::function& pickle) {
   try {
-    return ToState(pickle).state(state);
+    return ToState(operation, pickle).state(state);
   } catch (const std::exception& error) {  // whatever it is: the other ranks are on their way to the exchange
     return {{"refused", std::make_shared<Refused>(error.what())}};
   }

@@ -8,7 +8,7 @@ namespace sherd::python {
 
 /// What a state has no kind for is what `pickle` makes of it. Never throws for what is in the state: where it cannot be
 /// taken over, the result throws c10::ValueError when ranks agree on it, on all of them.
-StateDict to_state(const py::dict& state, const py::function& pickle);
+StateDict to_state(const std::string& operation, const py::dict& state, const py::function& pickle);
 py::dict from_state(const StateDict& state, const py::function& unpickle);
 
 /// A part of bind_checkpoint.

@@ -168,6 +168,8 @@ class _NoState:
     for one that raised before they met.
     """
 
+    not_there = "an object of this rank did not give its state"
+
     def __init__(self, error: Exception) -> None:
         self.error = error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
@@ -104,16 +105,58 @@ class CheckpointManager:
         """
         from torch.distributed.checkpoint.state_dict import set_optimizer_state_dict  # which takes a second to import
 
-        state = _state_of(0, module, optimizer)
+        steps_alone = _steps_alone(optimizer)
+        state = _state_of(0, module, optimizer) if steps_alone else {"model": _asked(module.state_dict), "optimizer": None, "step": 0}
         step = self.load_latest(state)
-        if step is not None:  # the module's tensors are filled; the optimizer has its numbers yet to come
+        if step is None:
+            return None
+        # The module's tensors are filled; the optimizer has its numbers yet to come.
+        if steps_alone:
             set_optimizer_state_dict(module, optimizer, state["optimizer"])
+        else:
+            optimizer.load_state_dict(_by_number(state["optimizer"], module, optimizer))
         return step
 
     @property
     def warnings(self) -> list[str]:
         """The checkpoints that were skipped, and why; and what was not removed because the storage failed."""
         return self._manager.warnings()
+
+
+def _steps_alone(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether torch's functions can make the state that an optimizer has after its first step. One whose steps need a closure
+    (LBFGS) takes what is stored, however long its lists are.
+    """
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    return closure is None or closure.default is not inspect.Parameter.empty
+
+
+def _optimizer_state(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """By the names of the parameters."""
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+    if _steps_alone(optimizer) or optimizer.state:
+        return dict(get_optimizer_state_dict(module, optimizer))
+    names = iter(_names(module, optimizer))
+    groups = [{**group, "params": [next(names) for _ in group["params"]]} for group in optimizer.param_groups]
+    return {"state": {}, "param_groups": groups}
+
+
+def _names(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
+    """Of an optimizer's parameters, in its order."""
+    names = {parameter: name for name, parameter in module.named_parameters()}
+    return [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _by_number(
+    state: dict[str, Any], module: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> dict[str, Any]:
+    """An optimizer's state by the names of its parameters in the form of `optimizer.state_dict()`."""
+    numbers = {name: number for number, name in enumerate(_names(module, optimizer))}
+    return {
+        "state": {numbers[name]: values for name, values in state.get("state", {}).items()},
+        "param_groups": [{**group, "params": [numbers[name] for name in group["params"]]} for group in state["param_groups"]],
+    }
 
 
 def _state_of(
@@ -125,11 +168,9 @@ def _state_of(
                 "CheckpointManager: a module without its optimizer\n"
                 '  help: save(step, module, optimizer), or a state: save(step, {"model": module})'
             )
-        from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
-
         return {
             "model": _asked(state.state_dict),
-            "optimizer": _asked(lambda: get_optimizer_state_dict(state, optimizer)),
+            "optimizer": _asked(lambda: _optimizer_state(state, optimizer)),
             "step": step,
         }
     if optimizer is not None:

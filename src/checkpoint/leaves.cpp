@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
 #include "checkpoint/dtypes.h"
+#include "checkpoint/placing.h"
 #include "checkpoint/saved_state.h"
 #include "comm/errors.h"
 #include "sharded/layout.h"
 #include "tensor/boxes_meta.h"
 #include "tensor/meta.h"
+#include "tensor/own_memory.h"
 
 namespace sherd::detail {
 namespace {
@@ -17,8 +19,17 @@ bool is_nested(const BoxesMeta& meta) {
                      [](const at::Tensor& piece) { return has_meta(piece.unsafeGetTensorImpl()); });
 }
 
-void describe_tensor(const char* operation, const at::Tensor& tensor, SavedLeaf& leaf) {
+void require_data(const char* operation, const at::Tensor& tensor) {
+  if (!tensor.is_meta() && !has_no_memory(tensor)) return;
+  throw_value_error(ErrorText(operation, "the tensor is on the meta device and has no data")
+                        .help("sherd::load(state, path) gives it memory and fills it"));
+}
+
+void describe_tensor(const char* operation, const at::Tensor& given, SavedLeaf& leaf) {
+  const at::Tensor tensor = with_zeros(given);
+  if (!tensor.is_same(given)) leaf.value = tensor;
   leaf.tensor = checkpointable(tensor);
+  require_data(operation, tensor);
   leaf.dtype = to_format(operation, tensor.scalar_type());
   leaf.requires_grad = tensor.requires_grad();
   leaf.size = leaf.tensor->global_size();
@@ -42,6 +53,22 @@ void describe_tensor(const char* operation, const at::Tensor& tensor, SavedLeaf&
   } else {
     leaf.known = Known::whole;
   }
+}
+
+// Tensors inside of what is one object.
+void check_object(const char* operation, const StateValue& value) {
+  if (const at::Tensor* tensor = value.tensor(); tensor != nullptr && tensor->defined()) {
+    require_dense(operation, *tensor);
+    require_memory(operation, with_zeros(*tensor));
+    require_data(operation, *tensor);
+  }
+  const auto check_items = [&](const std::vector<StateValue>& items) {
+    for (const StateValue& item : items) check_object(operation, item);
+  };
+  if (value.list() != nullptr) check_items(*value.list());
+  if (value.tuple() != nullptr) check_items(value.tuple()->items);
+  if (value.dict() == nullptr) return;
+  for (const auto& [key, item] : *value.dict()) check_object(operation, item);
 }
 
 void describe_own(const char* operation, const std::string& name, SavedLeaf& leaf) {
@@ -68,6 +95,8 @@ std::vector<SavedLeaf> leaves_of(const char* operation, const StateDict& state) 
       } else if (leaf.value.checkpointable() != nullptr) {
         leaf.tensor = std::get<std::shared_ptr<Checkpointable>>(leaf.value.content());
         describe_own(operation, leaf.name, leaf);
+      } else {
+        check_object(operation, leaf.value);
       }
     } catch (const std::exception& error) {
       throw_value_error(ErrorText(operation, "a value of the state cannot be saved")

@@ -187,9 +187,9 @@ class Loader {
 
   /// Finds what is to be read, and everything that keeps it from being read, before anything is.
   void plan(std::vector<FlatLeaf> leaves) {
-    leaves_ = with_contents(std::move(leaves));
-    filled_.assign(leaves_.size(), false);
     Faults faults;
+    leaves_ = with_contents(std::move(leaves), faults);
+    filled_.assign(leaves_.size(), false);
     for (FlatLeaf& leaf : leaves_) {
       const auto found = entries_.find(leaf.name);
       if (found == entries_.end()) {
@@ -269,13 +269,15 @@ class Loader {
     format::Place place;
   };
 
-  // None takes whatever is stored: where that is a dict or a list, everything below it.
-  std::vector<FlatLeaf> with_contents(std::vector<FlatLeaf> leaves) {
+  // None and an empty container (the state of an optimizer that has made no step) take whatever is stored: where that
+  // is a dict or a list, everything below it.
+  std::vector<FlatLeaf> with_contents(std::vector<FlatLeaf> leaves, Faults& faults) {
     std::vector<FlatLeaf> result;
     std::optional<std::map<std::string_view, const std::vector<format::PathPart>*>> known;
     for (FlatLeaf& leaf : leaves) {
       std::vector<const format::MetadataEntry*> contents;
-      if (leaf.value.is_none() && !entries_.contains(leaf.name)) contents = entries_below(leaf.name);
+      const bool takes_all = leaf.value.is_none() || is_empty(leaf.value);
+      if (takes_all && !entries_.contains(leaf.name)) contents = entries_below(leaf.name);
       if (contents.empty()) {
         result.push_back(std::move(leaf));
         continue;
@@ -284,7 +286,13 @@ class Loader {
       for (const format::MetadataEntry* entry : contents) {
         const auto found = known->find(entry->name);
         const auto* saved = found != known->end() ? found->second : nullptr;
-        result.push_back({entry->name, placed_below(leaf, saved, *entry), {}});
+        StatePath place = placed_below(leaf, saved, *entry);
+        if (leaf.value.list() != nullptr && !std::holds_alternative<int64_t>(place[leaf.path.size()])) {
+          faults.add(leaf.name,
+                     fmt::format("a dict in the checkpoint (\"{}\"), an empty list in the state", entry->name));
+          break;
+        }
+        result.push_back({entry->name, std::move(place), {}});
       }
       for (const std::vector<format::PathPart>& dict : metadata().dicts) {
         if (const auto length = length_of(leaf.name, dict)) made_dicts_.push_back(joined(leaf.path, dict, *length));

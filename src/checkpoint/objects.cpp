@@ -6,15 +6,17 @@
 
 #include <algorithm>
 #include <functional>
-#include <optional>
+#include <type_traits>
+#include <unordered_map>
 #include <utility>
 
 #include "checkpoint/dtypes.h"
 #include "checkpoint/tensor_bytes.h"
 #include "comm/errors.h"
 #include "format/saved.h"
-#include "format/transforms.h"
+#include "format/unfolded.h"
 #include "tensor/meta.h"
+#include "tensor/own_memory.h"
 
 namespace sherd::detail {
 namespace {
@@ -70,7 +72,7 @@ class ToPickle {
       ref.strides[d] = stride;
       stride *= std::max<int64_t>(ref.sizes[d], 1);
     }
-    tensors_.push_back(elements_of(tensor.detach().cpu()));
+    tensors_.push_back(elements_of(with_zeros(tensor).detach().cpu()));
     return std::make_shared<format::TensorRef>(std::move(ref));
   }
 
@@ -82,79 +84,83 @@ class ToPickle {
   std::vector<at::Tensor>& tensors_;
 };
 
+// Whether states have kinds for a value and for all that is in it: a container that stands in it many times is looked
+// at once.
+class Counterparts {
+ public:
+  bool has(const Value& value) {
+    return std::visit([this](const auto& content) { return is_known(content); }, value.content());
+  }
+
+ private:
+  template <class T>
+  static bool is_known(const T& content) {
+    if constexpr (std::is_same_v<T, format::Bytes>) return !content.array;
+    return std::is_same_v<T, format::None> || std::is_same_v<T, bool> || std::is_same_v<T, int64_t> ||
+           std::is_same_v<T, double> || std::is_same_v<T, std::string>;
+  }
+  template <class T>
+  bool is_known(const std::shared_ptr<T>& shared) {
+    const auto [found, is_new] = known_.try_emplace(shared.get(), false);
+    if (is_new) {
+      const bool all = has_all(*shared);
+      known_[shared.get()] = all;
+      return all;
+    }
+    return found->second;
+  }
+
+  template <class T>
+  static bool has_all(const T& /*other*/) {
+    return std::is_same_v<T, format::TensorRef>;
+  }
+  bool has_all(const format::List& list) {
+    return std::ranges::all_of(list, [this](const Value& item) { return has(item); });
+  }
+  bool has_all(const format::Tuple& tuple) { return has_all(tuple.items); }
+  bool has_all(const format::Dict& dict) {
+    return std::ranges::all_of(dict.items, [this](const auto& item) {
+      const bool is_key =
+          item.first.template as<std::string>() != nullptr || item.first.template as<int64_t>() != nullptr;
+      return is_key && has(item.second);
+    });
+  }
+
+  std::unordered_map<const void*, bool> known_;
+};
+
 using TensorOf = std::function<at::Tensor(const format::TensorRef&)>;
 
-std::optional<StateValue> convert(const Value& value, const TensorOf& tensor_of);
+StateValue convert(const Value& value, const TensorOf& tensor_of);
 
-std::optional<StateList> convert(const std::vector<Value>& items, const TensorOf& tensor_of) {
+StateList convert(const std::vector<Value>& items, const TensorOf& tensor_of) {
   StateList list;
-  for (const Value& item : items) {
-    auto converted = convert(item, tensor_of);
-    if (!converted) return std::nullopt;
-    list.push_back(std::move(*converted));
-  }
+  list.reserve(items.size());
+  for (const Value& item : items) list.push_back(convert(item, tensor_of));
   return list;
 }
 
-std::optional<StateValue> convert(const format::Dict& dict, const TensorOf& tensor_of) {
+StateDict convert(const format::Dict& dict, const TensorOf& tensor_of) {
   StateDict out;
   for (const auto& [key, item] : dict.items) {
-    auto converted = convert(item, tensor_of);
-    if (!converted) return std::nullopt;
-    if (const auto* text = key.as<std::string>()) {
-      out[*text] = std::move(*converted);
-    } else if (const auto* number = key.as<int64_t>()) {
-      out[*number] = std::move(*converted);
-    } else {
-      return std::nullopt;
-    }
+    const auto* text = key.as<std::string>();
+    out[text != nullptr ? StateKey(*text) : StateKey(*key.as<int64_t>())] = convert(item, tensor_of);
   }
-  return StateValue(std::move(out));
+  return out;
 }
 
-std::optional<StateValue> convert(const Value& value, const TensorOf& tensor_of) {
-  if (value.as<format::None>() != nullptr) return StateValue();
-  if (const auto* boolean = value.as<bool>()) return StateValue(*boolean);
-  if (const auto* integer = value.as<int64_t>()) return StateValue(*integer);
-  if (const auto* number = value.as<double>()) return StateValue(*number);
-  if (const auto* text = value.as<std::string>()) return StateValue(*text);
-  if (const auto* bytes = value.as<format::Bytes>(); bytes != nullptr && !bytes->array) {
-    return StateValue(StateBytes{bytes->data});
-  }
-  if (const auto* ref = value.as<format::TensorRef>()) return StateValue(tensor_of(*ref));
+// Of one that states have kinds for.
+StateValue convert(const Value& value, const TensorOf& tensor_of) {
+  if (const auto* boolean = value.as<bool>()) return *boolean;
+  if (const auto* integer = value.as<int64_t>()) return *integer;
+  if (const auto* number = value.as<double>()) return *number;
+  if (const auto* text = value.as<std::string>()) return *text;
+  if (const auto* bytes = value.as<format::Bytes>()) return StateBytes{bytes->data};
+  if (const auto* ref = value.as<format::TensorRef>()) return tensor_of(*ref);
   if (const auto* dict = value.as<format::Dict>()) return convert(*dict, tensor_of);
-  if (const auto* list = value.as<format::List>()) {
-    auto items = convert(*list, tensor_of);
-    if (items) return StateValue(std::move(*items));
-  }
-  if (const auto* tuple = value.as<format::Tuple>()) {
-    auto items = convert(tuple->items, tensor_of);
-    if (items) return StateValue(StateTuple{std::move(*items)});
-  }
-  return std::nullopt;
-}
-
-// Bytes that a tensor takes beyond those that the archive has of it.
-int64_t bytes_beyond(const format::TensorRef& ref) {
-  const int64_t bytes = numel(ref.sizes) * size_of(ref.dtype);
-  return std::clamp<int64_t>(bytes - (ref.meta ? 0 : ref.storage_bytes), 0, format::kMostUnfolded + 1);
-}
-
-// Before the first of them has memory. An object that stays opaque has no tensors.
-void check_unfolded(const Value& value, const std::string& name) {
-  bool any = false;
-  format::for_each_tensor(value, [&](const format::TensorRef& ref) { any = any || bytes_beyond(ref) > 0; });
-  if (!any) return;
-  int64_t unfolded = 0;
-  std::string found;
-  const auto count = [&](const format::TensorRef& ref) {
-    const int64_t before = std::exchange(unfolded, std::min(unfolded + bytes_beyond(ref), format::kMostUnfolded + 1));
-    if (before <= format::kMostUnfolded && unfolded > format::kMostUnfolded) found = format::to_string(Value(ref));
-    return at::Tensor();
-  };
-  if (!convert(value, count) || unfolded <= format::kMostUnfolded) return;
-  throw std::invalid_argument(
-      ErrorText("load", "a tensor is much larger than what is stored of it").fact("in", name).fact("tensor", found));
+  if (const auto* list = value.as<format::List>()) return convert(*list, tensor_of);
+  if (const auto* tuple = value.as<format::Tuple>()) return StateTuple{convert(tuple->items, tensor_of)};
+  return {};
 }
 
 }  // namespace
@@ -166,7 +172,8 @@ Value to_pickle(const char* operation, const StateValue& value, std::vector<at::
 StateValue object_from(std::string archive, const std::string& name, int64_t origin) {
   const format::MemorySource source(std::as_bytes(std::span(archive)), origin);
   const format::Saved saved = format::read_saved(source, name);
-  check_unfolded(saved.value, name);
+  if (!Counterparts().has(saved.value)) return StateOpaque{std::move(archive)};
+  format::check_unfolded(saved.value, "load", name);
   const auto tensor_of = [&](const format::TensorRef& ref) {
     at::Tensor tensor = at::empty(ref.sizes, at::TensorOptions(to_torch(ref.dtype)));
     if (tensor.numel() == 0 || ref.meta) return tensor;
@@ -175,8 +182,7 @@ StateValue object_from(std::string archive, const std::string& name, int64_t ori
         at::from_blob(record.data() + ref.offset * size_of(ref.dtype), ref.sizes, ref.strides, tensor.options()));
     return tensor;
   };
-  if (auto converted = convert(saved.value, tensor_of)) return std::move(*converted);
-  return StateOpaque{std::move(archive)};
+  return convert(saved.value, tensor_of);
 }
 
 }  // namespace sherd::detail

@@ -16,7 +16,7 @@ format::Value to_pickle(const char* operation, const StateValue& value, std::vec
 
 /// The value in what torch.save wrote; errors name it so, and count bytes from `origin`. Where something in it has no
 /// counterpart: the bytes themselves, as a StateOpaque. Throws std::invalid_argument where they are damaged, and where
-/// its tensors take over 1 GiB (format::kMostUnfolded) more than the archive has of them.
+/// it unfolds too far (format::check_unfolded).
 StateValue object_from(std::string archive, const std::string& name, int64_t origin = 0);
 
 }  // namespace sherd::detail

@@ -133,7 +133,7 @@ std::string Saver::open_draft() {
   stored::check_target(kOperation, *storage_, path_, stored::TargetKind::folder);
   for (const std::string& path : {path_, target_}) stored::discard_stale_drafts(*storage_, path);
   // What a save to one file left behind that was stopped between its two steps.
-  if (is_one_file() && !storage_->list(path_).empty()) storage_->remove(path_);
+  if (is_one_file()) stored::discard_parts(kOperation, *storage_, target_);
   const std::string id = new_id();
   draft_ = storage_->draft(path_, id);
   return id;

@@ -88,7 +88,8 @@ class Decoder {
                  .allowed =
                      [](const Global& global) { return class_of(global.module, global.name) != Class::unknown; }},
         graph_(read_pickle(bytes, options_)),
-        input_size_(bytes.size()) {
+        budget_(options_, bytes.size()),
+        values_(graph_, options_, budget_) {
     for (const GlobalName& global : graph_.globals()) classes_.push_back(class_of(global.module, global.name));
   }
 
@@ -149,6 +150,7 @@ class Decoder {
     if (!state.is(Kind::dict)) fail("an object's fields are no dict");
     const auto items = graph_.items(state);
     for (size_t i = 0; i < items.size(); i += 2) {
+      budget_.spend(sizeof(Node));
       if (items[i].is(Kind::text) && items[i].text() == name)
         return items[i + 1].is(Kind::none) ? nullptr : &items[i + 1];
     }
@@ -174,6 +176,20 @@ class Decoder {
     return graph_.items(node);
   }
 
+  std::string copied(std::string_view text) const {
+    budget_.spend(text.size());
+    return std::string(text);
+  }
+  /// Counts, of which there are `ndim`.
+  void add_counts(std::span<const Node> nodes, std::string_view what, Dims& counts) const {
+    budget_.spend(nodes.size() * sizeof(int64_t));
+    for (const Node& node : nodes) counts.push_back(count(node, what));
+  }
+  void check_ndim(size_t ndim) const {
+    constexpr size_t kMostDims = 64;  // as in torch
+    if (ndim > kMostDims) fail(fmt::format("a tensor has {} dims, more than {}", ndim, kMostDims), entry_);
+  }
+
   // state_dict_metadata
 
   void read_entries(const Node& node) {
@@ -184,7 +200,8 @@ class Decoder {
       const std::string_view name = text(items[i], "a name");
       entry_ = name;
       if (!numbers_.emplace(name, i / 2).second) fail("an entry stands twice", name);
-      MetadataEntry& entry = metadata_.entries.emplace_back(MetadataEntry{std::string(name), BytesEntry{}});
+      budget_.spend(sizeof(MetadataEntry));
+      MetadataEntry& entry = metadata_.entries.emplace_back(MetadataEntry{copied(name), BytesEntry{}});
       if (is(items[i + 1], Class::bytes)) continue;
       entry.content = read_tensor(state_of(items[i + 1], Class::tensor, "an entry"));
     }
@@ -193,7 +210,9 @@ class Decoder {
 
   TensorEntry read_tensor(const Node& state) {
     TensorEntry tensor;
-    for (const Node& size : sequence(*need(state, "size"), "a size")) tensor.size.push_back(count(size, "a size"));
+    const auto sizes = sequence(*need(state, "size"), "a size");
+    check_ndim(sizes.size());
+    add_counts(sizes, "a size", tensor.size);
     read_properties(*need(state, "properties"), tensor);
     int64_t bytes = size_of(tensor.dtype);
     for (const int64_t size : tensor.size) {
@@ -202,6 +221,7 @@ class Decoder {
     }
     const Node& chunks = *need(state, "chunks");
     const auto nodes = sequence(chunks, "the list of chunks");
+    budget_.spend(nodes.size() * (sizeof(Place) + 2 * tensor.size.size() * sizeof(int64_t)));
     tensor.numbers.reserve(2 * nodes.size() * tensor.size.size());
     tensor.places.resize(nodes.size());
     for (const Node& chunk : nodes) {
@@ -256,7 +276,7 @@ class Decoder {
     if (fields[1] != nullptr && is(*fields[1], Class::layout)) {
       const auto arguments = graph_.items(graph_.arguments(*fields[1]));
       if (arguments.size() != 1) fail("a layout has no name", entry_);
-      tensor.layout = text(arguments[0], "a layout");
+      tensor.layout = copied(text(arguments[0], "a layout"));
     }
     if (fields[2] != nullptr) tensor.requires_grad = flag(*fields[2]);
     if (fields[3] != nullptr && is(*fields[3], Class::memory_format)) {
@@ -274,7 +294,7 @@ class Decoder {
     if (auto paths = paths_of(node)) {
       metadata_.paths = std::move(paths);
     } else {
-      metadata_.other_planner_data = value_of(graph_, node, options_, input_size_);
+      metadata_.other_planner_data = values_.of(node);
     }
   }
 
@@ -287,16 +307,19 @@ class Decoder {
         return std::nullopt;
       auto path = state_path(items[i + 1]);
       if (!path) return std::nullopt;
-      paths.emplace_back(std::string(items[i].text()), std::move(*path));
+      budget_.spend(sizeof(*path));
+      paths.emplace_back(copied(items[i].text()), std::move(*path));
     }
     return paths;
   }
 
   std::optional<std::vector<PathPart>> state_path(const Node& node) const {
     std::vector<PathPart> path;
-    for (const Node& part : graph_.items(node)) {
+    const auto parts = graph_.items(node);
+    budget_.spend(parts.size() * sizeof(PathPart));
+    for (const Node& part : parts) {
       if (part.is(Kind::text)) {
-        path.emplace_back(std::string(part.text()));
+        path.emplace_back(copied(part.text()));
       } else if (part.is(Kind::integer)) {
         path.emplace_back(part.integer);
       } else {
@@ -317,6 +340,7 @@ class Decoder {
     for (const Node& item : graph_.items(node)) {
       auto path = item.is(Kind::tuple) ? state_path(item) : std::nullopt;
       if (!path) fail("sherd_dicts has something that is no path", "");
+      budget_.spend(sizeof(*path));
       metadata_.dicts.push_back(std::move(*path));
     }
   }
@@ -328,7 +352,8 @@ class Decoder {
       const auto parts = item.is(Kind::tuple) ? graph_.items(item) : std::span<const Node>();
       auto path = parts.size() == 2 && parts[0].is(Kind::tuple) ? state_path(parts[0]) : std::nullopt;
       if (!path) fail("sherd_ordered has something that is no path", "");
-      metadata_.ordered.push_back({std::move(*path), value_of(graph_, parts[1], options_, input_size_)});
+      budget_.spend(sizeof(OrderedPlace));
+      metadata_.ordered.push_back({std::move(*path), values_.of(parts[1])});
     }
   }
 
@@ -337,14 +362,18 @@ class Decoder {
     if (!node.is(Kind::list)) fail("sherd_shared is no list", "");
     for (const Node& group : graph_.items(node)) {
       if (!group.is(Kind::list)) fail("sherd_shared has something that is no list", "");
+      budget_.spend(sizeof(std::vector<SharedView>));
       auto& views = metadata_.shared.emplace_back();
       for (const Node& item : graph_.items(group)) {
         const auto parts = item.is(Kind::tuple) ? graph_.items(item) : std::span<const Node>();
         if (parts.size() != 3 || !parts[2].is(Kind::tuple)) fail("sherd_shared has something that is no view", "");
+        budget_.spend(sizeof(SharedView));
         SharedView& view = views.emplace_back();
-        view.name = text(parts[0], "a name");
+        view.name = copied(text(parts[0], "a name"));
         view.offset = count(parts[1], "an offset");
-        for (const Node& stride : graph_.items(parts[2])) view.strides.push_back(count(stride, "a stride"));
+        const auto strides = graph_.items(parts[2]);
+        check_ndim(strides.size());
+        add_counts(strides, "a stride", view.strides);
       }
     }
   }
@@ -376,8 +405,9 @@ class Decoder {
       return tensor.places[0];
     }
     offsets_.clear();
-    for (const Node& at : sequence(*offset, "an offset")) offsets_.push_back(count(at, "an offset"));
-    if (offsets_.size() != tensor.size.size()) fail("a stored item has not as many dims as its tensor", entry_);
+    const auto offsets = sequence(*offset, "an offset");
+    if (offsets.size() != tensor.size.size()) fail("a stored item has not as many dims as its tensor", entry_);
+    add_counts(offsets, "an offset", offsets_);
     const auto matches = [&](size_t chunk) { return std::ranges::equal(tensor.offsets(chunk), offsets_); };
     // The hint is right in files of today. Without a right one, the chunks in order of their offsets are looked
     // through.
@@ -440,7 +470,8 @@ class Decoder {
   int32_t transform_number(const Node& node) {
     std::vector<std::string> descriptors;
     for (const Node& descriptor : sequence(node, "transform_descriptors")) {
-      descriptors.emplace_back(text(descriptor, "a transform"));
+      budget_.spend(sizeof(std::string));
+      descriptors.push_back(copied(text(descriptor, "a transform")));
     }
     if (descriptors.empty()) return -1;
     auto& known = metadata_.transforms;
@@ -468,14 +499,15 @@ class Decoder {
     std::string path;
     for (const Node& part : graph_.items(graph_.arguments(node))) {
       if (!path.empty() && !path.ends_with('/')) path += '/';
-      path += text(part, "a part of a path");
+      path += copied(text(part, "a part of a path"));
     }
     return path;
   }
 
   UnpickleOptions options_;
   PickleGraph graph_;
-  size_t input_size_;
+  mutable MemoryBudget budget_;  // for all that is made of the graph, and for looking at what it has but once
+  Values values_;
   std::vector<Class> classes_;  // of the graph's globals
   Metadata metadata_;
   std::string_view entry_;  // the one that is being read, for errors

@@ -35,6 +35,8 @@ class Flattener {
       for (size_t i = 0; i < list->size(); ++i) part((*list)[i], static_cast<int64_t>(i), name, path);
     } else if (const Dict* module = module_of(value)) {
       go_into_module(*module, name, path);
+    } else if (path.empty() && dict != nullptr && dict->items.empty()) {
+      // A state of nothing.
     } else if (path.empty()) {
       add(value, "value", {"value"});
     } else {

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "format/saved.h"
+#include "format/unfolded.h"
 #include "sherd/error.h"
 
 namespace sherd::format {
@@ -75,6 +76,9 @@ std::optional<Json> to_json(const Value& value, int depth) {
   }
   return std::nullopt;
 }
+
+// JSON has each part as often as it stands there: there may be too much of it.
+std::optional<Json> to_json(const Value& value) { return unfolds_too_far(value) ? std::nullopt : to_json(value, 0); }
 
 [[noreturn]] void refuse(std::string_view name, const Json& found) {
   throw std::invalid_argument(
@@ -148,9 +152,13 @@ Value from_json(const Json& found, std::string_view name, int depth) {
 
 nlohmann::ordered_json object_to_json(std::string_view archive, std::string_view name) {
   const MemorySource source(std::as_bytes(std::span(archive)));
-  if (auto made = to_json(read_saved(source, name).value, 0)) return std::move(*made);
+  if (auto made = to_json(read_saved(source, name).value)) return std::move(*made);
   return tagged("$torch.save", to_base64(archive));
 }
+
+nlohmann::ordered_json value_to_json(const Value& value) { return to_json(value).value_or(Json(nullptr)); }
+
+Value value_from_json(const nlohmann::ordered_json& found, std::string_view name) { return from_json(found, name, 0); }
 
 std::string object_from_json(const nlohmann::ordered_json& found, std::string_view name) {
   if (found.is_object() && found.size() == 1 && found.begin().key() == "$torch.save" &&

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "format/value.h"
+
 namespace sherd::format {
 
 /// In the metadata of a safetensors file: {"step": 4000}, objects by name, and {"model.w": ["model", "w"]}, where names
@@ -19,6 +21,10 @@ inline constexpr const char* kPathsKey = "sherd.paths";
 nlohmann::ordered_json object_to_json(std::string_view archive, std::string_view name);
 /// The inverse: what torch.save would write. Throws std::invalid_argument for what object_to_json does not write.
 std::string object_from_json(const nlohmann::ordered_json& json, std::string_view name);
+
+/// The same of a value that is in no archive; null where JSON has no form for all of it.
+nlohmann::ordered_json value_to_json(const Value& value);
+Value value_from_json(const nlohmann::ordered_json& json, std::string_view name);
 
 std::string to_base64(std::string_view bytes);
 /// Throws std::invalid_argument.

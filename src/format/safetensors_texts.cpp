@@ -120,16 +120,20 @@ Json to_json(const std::vector<PathPart>& path) {
   return parts;
 }
 
-// Nothing where it is no array of texts and ints, or an empty one.
-std::optional<std::vector<PathPart>> path_of(const Json& parts) {
+// Nothing where it is no array of texts and ints.
+std::optional<std::vector<PathPart>> any_path_of(const Json& parts) {
   std::vector<PathPart> path;
-  if (!parts.is_array() || parts.empty()) return std::nullopt;
+  if (!parts.is_array()) return std::nullopt;
   for (const Json& part : parts) {
     if (part.is_string()) path.emplace_back(part.get<std::string>());
     if (part.is_number_integer()) path.emplace_back(part.get<int64_t>());
   }
   if (path.size() != parts.size()) return std::nullopt;
   return path;
+}
+// The same of all places but that of the state itself.
+std::optional<std::vector<PathPart>> path_of(const Json& parts) {
+  return parts.empty() ? std::nullopt : any_path_of(parts);
 }
 
 }  // namespace
@@ -196,6 +200,26 @@ std::vector<std::vector<PathPart>> decode_dicts(std::string_view text, std::stri
     dicts.push_back(std::move(*path));
   }
   return dicts;
+}
+
+std::string encode_ordered(const std::vector<OrderedPlace>& ordered) {
+  Json json = Json::array();
+  for (const OrderedPlace& place : ordered) {
+    json.push_back(Json::array({to_json(place.path), value_to_json(place.beside)}));
+  }
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::vector<OrderedPlace> decode_ordered(std::string_view text, std::string_view source) {
+  std::vector<OrderedPlace> ordered;
+  const Json parsed = parse(text, source);
+  if (!parsed.is_array()) fail(source, "this is no JSON array");
+  for (const Json& item : parsed) {
+    auto path = item.is_array() && item.size() == 2 ? any_path_of(item[0]) : std::nullopt;
+    if (!path) fail(source, "an OrderedDict's place is no path and what lies beside");
+    ordered.push_back({std::move(*path), value_from_json(item[1], source)});
+  }
+  return ordered;
 }
 
 }  // namespace sherd::format

@@ -11,8 +11,9 @@
 
 namespace sherd::format {
 
-inline constexpr const char* kDictsKey = "sherd.dicts";     // Metadata::dicts, an array of paths
-inline constexpr const char* kSaveIdKey = "sherd.save_id";  // the id in the manifest beside the file
+inline constexpr const char* kDictsKey = "sherd.dicts";      // Metadata::dicts, an array of paths
+inline constexpr const char* kOrderedKey = "sherd.ordered";  // Metadata::ordered, an array of [path, what lies beside]
+inline constexpr const char* kSaveIdKey = "sherd.save_id";   // the id in the manifest beside the file
 
 struct NamedObject {
   std::string name;
@@ -31,6 +32,10 @@ NamedPaths decode_paths(std::string_view text, std::string_view source);
 
 std::string encode_dicts(const std::vector<std::vector<PathPart>>& dicts);
 std::vector<std::vector<PathPart>> decode_dicts(std::string_view text, std::string_view source);
+
+/// What lies beside a dict is None where JSON has no form for it.
+std::string encode_ordered(const std::vector<OrderedPlace>& ordered);
+std::vector<OrderedPlace> decode_ordered(std::string_view text, std::string_view source);
 
 /// Paths that say no more than the names do are not worth writing.
 bool are_plain(const NamedPaths& paths);

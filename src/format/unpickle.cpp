@@ -6,7 +6,8 @@ namespace sherd::format {
 
 Value unpickle(std::span<const std::byte> bytes, const UnpickleOptions& options) {
   const PickleGraph graph = read_pickle(bytes, options);
-  return value_of(graph, graph.root, options, bytes.size());
+  MemoryBudget budget(options, bytes.size());
+  return Values(graph, options, budget).of(graph.root);
 }
 
 }  // namespace sherd::format

@@ -17,10 +17,12 @@ constexpr size_t kMostDims = 64;  // as in torch
 
 bool is_builtin(const PickleGraph::GlobalName& global, std::string_view name) { return global.is("builtins", name); }
 
-class ValueMaker {
+}  // namespace
+
+class Values::Maker {
  public:
-  ValueMaker(const PickleGraph& graph, const UnpickleOptions& options, size_t input_size)
-      : graph_(graph), options_(options), bytes_left_(256 * static_cast<int64_t>(input_size) + (int64_t{16} << 20)) {}
+  Maker(const PickleGraph& graph, const UnpickleOptions& options, MemoryBudget& budget)
+      : graph_(graph), options_(options), budget_(budget) {}
 
   Value make(const Node& node) {
     spend(sizeof(Value));
@@ -54,10 +56,7 @@ class ValueMaker {
     throw std::invalid_argument(ErrorText(options_.operation, problem).fact("in", options_.source));
   }
 
-  void spend(size_t bytes) {
-    bytes_left_ -= static_cast<int64_t>(bytes);
-    if (bytes_left_ < 0) fail("the values would need much more memory than the pickle has bytes");
-  }
+  void spend(size_t bytes) { budget_.spend(bytes); }
 
   std::string text(const Node& node) {
     spend(node.length);
@@ -339,14 +338,23 @@ class ValueMaker {
 
   const PickleGraph& graph_;
   const UnpickleOptions& options_;
-  int64_t bytes_left_;
+  MemoryBudget& budget_;
   std::vector<Value> made_;  // by container; a tuple has a second place for the torch.Size of it
 };
 
-}  // namespace
+MemoryBudget::MemoryBudget(const UnpickleOptions& options, size_t input_size)
+    : options_(options), left_(256 * input_size + (size_t{16} << 20)) {}
 
-Value value_of(const PickleGraph& graph, const Node& node, const UnpickleOptions& options, size_t input_size) {
-  return ValueMaker(graph, options, input_size).make(node);
+void MemoryBudget::refuse() const {
+  throw std::invalid_argument(
+      ErrorText(options_.operation, "the values would need much more memory than the pickle has bytes")
+          .fact("in", options_.source));
 }
+
+Values::Values(const PickleGraph& graph, const UnpickleOptions& options, MemoryBudget& budget)
+    : maker_(std::make_unique<Maker>(graph, options, budget)) {}
+Values::~Values() = default;
+
+Value Values::of(const Node& node) { return maker_->make(node); }
 
 }  // namespace sherd::format

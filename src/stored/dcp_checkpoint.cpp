@@ -230,7 +230,7 @@ BlockFile& DcpCheckpoint::file(int32_t number) {
 
 void DcpCheckpoint::check_file(const format::Place& place, const std::string& reader) {
   if (place.file < 0) {
-    throw std::runtime_error(ErrorText(options_.operation, "the metadata do not say where a part of a tensor lies")
+    throw std::runtime_error(ErrorText(options_.operation, "the metadata do not say where an item lies")
                                  .fact("checkpoint", path_)
                                  .fact("reading", reader)
                                  .help("another checkpoint: this one is not complete"));
@@ -353,6 +353,7 @@ StoredElements DcpCheckpoint::locate(const format::TensorEntry& entry, size_t ch
 }
 
 std::string DcpCheckpoint::object(const format::Place& place, const std::string& reader) {
+  check_file(place, reader);
   BlockFile& stored =
       place.transforms >= 0 ? decoded(place, format::most_of_object(place.length), reader) : file(place.file);
   const int64_t offset = place.transforms >= 0 ? 0 : place.offset;

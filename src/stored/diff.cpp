@@ -7,6 +7,7 @@
 
 #include "format/numbers.h"
 #include "format/saved.h"
+#include "format/unfolded.h"
 #include "sherd/inspect.h"
 #include "storage/in_threads.h"
 #include "stored/as_damage.h"
@@ -134,7 +135,7 @@ class Diff {
     format::Saved saved;
     std::string text;
   };
-  static Object object_of(stored::StoredCheckpoint& checkpoint, const MetadataEntry& entry) {
+  Object object_of(stored::StoredCheckpoint& checkpoint, const MetadataEntry& entry) const {
     if (const auto* tensor = std::get_if<TensorEntry>(&entry.content)) {
       return {{}, {}, fmt::format("tensor {}{}", format::names_of(tensor->dtype).text, to_string(tensor->size))};
     }
@@ -143,6 +144,7 @@ class Diff {
       object.archive = checkpoint.object(std::get<format::BytesEntry>(entry.content).place, "object " + entry.name);
       const format::MemorySource source(std::as_bytes(std::span(object.archive)));
       object.saved = format::read_saved(source, entry.name);
+      format::check_unfolded(object.saved.value, options_.operation, entry.name);
       object.text = to_string(object.saved.value);
       return object;
     });

@@ -57,11 +57,11 @@ NameChanges::NameChanges(const RewriteOptions& options) : options_(options), unu
   }
 }
 
-std::string NameChanges::operator()(const std::string& name) {
+std::optional<std::string> NameChanges::operator()(const std::string& name) {
   bool kept = options_.only.empty();
   for (const std::string& pattern : options_.only) kept = matches(name, pattern) || kept;
   for (const std::string& pattern : options_.drop) kept = !matches(name, pattern) && kept;
-  if (!kept) return {};
+  if (!kept) return std::nullopt;
   std::string changed = name;
   for (const Renaming& renaming : options_.rename) {
     const auto texts = match(changed, renaming.pattern);
@@ -71,7 +71,10 @@ std::string NameChanges::operator()(const std::string& name) {
     size_t star = 0;
     for (const char letter : renaming.replacement) letter == '*' ? changed += (*texts)[star++] : changed += letter;
   }
-  return changed;
+  if (!changed.empty() || name.empty()) return changed;
+  throw std::invalid_argument(ErrorText(options_.operation, "renaming leaves nothing of a name")
+                                  .fact("name", name)
+                                  .help("another new name, or --drop (RewriteOptions{.drop}) to leave it out"));
 }
 
 bool NameChanges::matches(const std::string& name, const std::string& pattern) {

@@ -17,8 +17,8 @@ class NameChanges {
  public:
   /// Throws std::invalid_argument for a renaming with more stars on the right than on the left.
   explicit NameChanges(const RewriteOptions& options);
-  /// The new name; empty: it is left out.
-  std::string operator()(const std::string& name);
+  /// The new name; nothing where the entry is left out. Throws std::invalid_argument where a name becomes empty.
+  std::optional<std::string> operator()(const std::string& name);
   /// Throws std::invalid_argument where a pattern has matched nothing so far.
   void check_all_used() const;
 

@@ -104,6 +104,8 @@ DcpPlan plan_dcp(const Chosen& chosen, const std::optional<RankLayouts>& layouts
     plan.files[rank].name = distcp_name(storage, id, static_cast<int64_t>(rank));
     plan.metadata.files.push_back(plan.files[rank].name);
   }
+  // Files have tensors first; the metadata keep the state's order.
+  std::map<size_t, std::pair<std::vector<format::PathPart>, format::MetadataEntry>> in_order;
   for (size_t i = 0; i < chosen.tensors.size(); ++i) {
     const ChosenTensor& tensor = chosen.tensors[i];
     format::TensorEntry entry = *tensor.content;
@@ -120,16 +122,18 @@ DcpPlan plan_dcp(const Chosen& chosen, const std::optional<RankLayouts>& layouts
                         [item](std::span<const uint32_t> crcs) { return format::tail_of(item, crcs.back()); }});
       entry.add(chunk.box.offset, chunk.box.size, {static_cast<int32_t>(chunk.rank), -1, start, file.size - start});
     }
-    plan.metadata.paths->emplace_back(tensor.name, tensor.path);
-    plan.metadata.entries.push_back({tensor.name, std::move(entry)});
+    in_order[tensor.order] = {tensor.path, {tensor.name, std::move(entry)}};
   }
   for (const ChosenObject& object : chosen.objects) {
     FilePlan& file = plan.files.front();
     file.align(kAlignment);
-    plan.metadata.paths->emplace_back(object.name, object.path);
-    plan.metadata.entries.push_back(
-        {object.name, format::BytesEntry{{0, -1, file.size, static_cast<int64_t>(object.archive.size())}}});
+    const format::Place place{0, -1, file.size, static_cast<int64_t>(object.archive.size())};
+    in_order[object.order] = {object.path, {object.name, format::BytesEntry{place}}};
     file.add(object.archive);
+  }
+  for (auto& [order, placed] : in_order) {
+    plan.metadata.paths->emplace_back(placed.second.name, std::move(placed.first));
+    plan.metadata.entries.push_back(std::move(placed.second));
   }
   return plan;
 }

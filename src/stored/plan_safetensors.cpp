@@ -41,6 +41,7 @@ std::vector<std::pair<std::string, std::string>> texts_of(const Chosen& chosen) 
   if (!objects.empty()) texts.emplace_back(format::kObjectsKey, format::encode_objects(objects));
   if (!format::are_plain(paths)) texts.emplace_back(format::kPathsKey, format::encode_paths(paths));
   if (!chosen.dicts.empty()) texts.emplace_back(format::kDictsKey, format::encode_dicts(chosen.dicts));
+  if (!chosen.ordered.empty()) texts.emplace_back(format::kOrderedKey, format::encode_ordered(chosen.ordered));
   return texts;
 }
 

@@ -11,6 +11,7 @@
 #include "format/manifest.h"
 #include "format/safetensors.h"
 #include "sherd/checkpoint_format.h"
+#include "sherd/error.h"
 #include "stored/base_blocks.h"
 #include "stored/dcp_checkpoint.h"
 #include "stored/read_manifest.h"
@@ -20,6 +21,16 @@ namespace {
 
 constexpr std::string_view kStep = "step-";
 constexpr std::string_view kParts = ".parts";
+
+// Whether a save has made a folder: all of one, or what is left of it where its removal was stopped.
+bool is_of_save(const std::vector<std::string>& names) {
+  const auto is_known = [](std::string_view name) {
+    return name == DcpCheckpoint::kMetadata || name.starts_with("__") || name.starts_with(format::kManifestName);
+  };
+  const auto is_manifest = [](std::string_view name) { return name.starts_with(format::kManifestName); };
+  const bool has_manifest = std::ranges::any_of(names, is_manifest);
+  return std::ranges::all_of(names, is_known) && (has_manifest || !DcpCheckpoint::is_in(names));
+}
 
 }  // namespace
 
@@ -122,6 +133,17 @@ std::vector<std::string> parts_in(const Storage& storage, const std::string& fol
     if (DcpCheckpoint::is_in(storage.list(path))) parts.push_back(path);
   }
   return parts;
+}
+
+void discard_parts(const std::string& operation, Storage& storage, const std::string& file) {
+  const std::string path = parts_of(file);
+  const std::vector<std::string> names = storage.list(path);
+  if (names.empty()) return;
+  if (is_of_save(names)) return storage.remove(path);
+  throw std::invalid_argument(ErrorText(operation, "the folder that ranks write their parts to holds something else")
+                                  .fact("folder", path)
+                                  .fact("in it", names.front())
+                                  .help(fmt::format("move {} elsewhere, or save to another path than {}", path, file)));
 }
 
 void remove_checkpoint(Storage& storage, const std::string& path) {

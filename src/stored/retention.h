@@ -45,6 +45,10 @@ std::string parts_of(const std::string& file);
 /// Such folders in a folder, by their paths: of saves under way, or left behind by one that was stopped.
 std::vector<std::string> parts_in(const Storage& storage, const std::string& folder);
 
+/// Removes the one of a file, where a save left it behind. Throws std::invalid_argument where the folder is none that a
+/// save has made.
+void discard_parts(const std::string& operation, Storage& storage, const std::string& file);
+
 /// So that a crash in the middle leaves no half of a checkpoint that could be taken for one.
 void remove_checkpoint(Storage& storage, const std::string& path);
 

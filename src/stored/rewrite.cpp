@@ -16,6 +16,7 @@
 #include "stored/base_blocks.h"
 #include "stored/chosen.h"
 #include "stored/commit_dcp.h"
+#include "stored/container_kinds.h"
 #include "stored/copy_elements.h"
 #include "stored/names.h"
 #include "stored/open_known.h"
@@ -47,7 +48,7 @@ bool is_same(const Storage& storage, const std::string& path, const std::string&
 }
 
 // Where an entry stands under its new name: each key of its path, from the last one on, takes as many words of the name
-// as it had, the first one all that are left.
+// as it had, the first one all that are left. So the last keys of both paths are those of the same containers.
 std::vector<PathPart> renamed_path(const std::string& name, const std::vector<PathPart>& path) {
   std::vector<PathPart> keys;
   std::string_view rest = name;
@@ -145,29 +146,38 @@ class Rewriter {
 
   void choose() {
     std::map<std::string, size_t> sources_of_names;
+    bool left_out = false;
     stored::NameChanges names(options_);
+    stored::ContainerKinds kinds(options_.operation);
     for (size_t source = 0; source < sources_.size(); ++source) {
       const format::Metadata& metadata = checkpoints_[source]->metadata();
-      chosen_.dicts.insert(chosen_.dicts.end(), metadata.dicts.begin(), metadata.dicts.end());
-      chosen_.ordered.insert(chosen_.ordered.end(), metadata.ordered.begin(), metadata.ordered.end());
+      kinds.enter(metadata, sources_[source].path);
       std::map<std::string_view, const std::vector<PathPart>*> paths;
       if (metadata.paths) {
         for (const auto& [name, path] : *metadata.paths) paths[name] = &path;
       }
       for (size_t i = 0; i < metadata.entries.size(); ++i) {
         const format::MetadataEntry& entry = metadata.entries[i];
-        const std::string name = names(entry.name);
-        if (name.empty()) continue;
-        const auto [found, is_new] = sources_of_names.emplace(name, source);
-        if (!is_new) refuse_name(name, found->second, source);
-        const auto path = paths.find(entry.name);
-        add(source, i, name,
-            renamed_path(name, path != paths.end() ? *path->second : std::vector<PathPart>{entry.name}));
+        const std::optional<std::string> name = names(entry.name);
+        if (!name) {
+          left_out = true;
+          continue;
+        }
+        const auto [found, is_new] = sources_of_names.emplace(*name, source);
+        if (!is_new) refuse_name(*name, found->second, source);
+        const auto known = paths.find(entry.name);
+        const std::vector<PathPart> old_path =
+            known != paths.end() ? *known->second : std::vector<PathPart>{entry.name};
+        std::vector<PathPart> path = *name == entry.name ? old_path : renamed_path(*name, old_path);
+        kinds.add(old_path, path);
+        add(source, i, *name, std::move(path));
       }
       take_shared(source);
     }
+    std::move(kinds).give(chosen_);
     names.check_all_used();
-    if (chosen_.tensors.empty() && chosen_.objects.empty() && result_.damaged.empty()) {
+    // A checkpoint of nothing is one, too.
+    if (left_out && chosen_.tensors.empty() && chosen_.objects.empty() && result_.damaged.empty()) {
       throw std::invalid_argument(
           ErrorText(options_.operation, "nothing is left to write")
               .fact("source", sources_.front().path)

@@ -222,6 +222,8 @@ void SafetensorsCheckpoint::take_texts(const format::NamedSafetensors& file, int
       for (auto& path : format::decode_paths(text, source)) metadata_.paths->push_back(std::move(path));
     } else if (key == format::kDictsKey) {
       metadata_.dicts = format::decode_dicts(text, source);
+    } else if (key == format::kOrderedKey) {
+      metadata_.ordered = format::decode_ordered(text, source);
     } else if (key == format::kObjectsKey) {
       for (format::NamedObject& object : format::decode_objects(text, source)) add_object(std::move(object), number);
     } else if (!is_own_text(key)) {

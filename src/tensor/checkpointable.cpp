@@ -8,6 +8,7 @@
 #include "comm/errors.h"
 #include "tensor/chunk_table.h"
 #include "tensor/held_boxes.h"
+#include "tensor/own_memory.h"
 
 namespace sherd {
 namespace {
@@ -152,6 +153,7 @@ void check(const Tensor& tensor, const DTensorMeta& meta) {
 
 std::unique_ptr<Checkpointable> checkpointable(const Tensor& tensor) {
   detail::require_dense(kOperation, tensor);
+  detail::require_memory(kOperation, tensor);
   auto chunks = std::make_unique<HeldChunks>(tensor);
   if (DTensorMeta* meta = detail::meta_of(tensor)) {
     check(tensor, *meta);

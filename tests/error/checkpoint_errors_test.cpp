@@ -21,6 +21,7 @@ namespace sherd::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
@@ -444,6 +445,51 @@ TEST_F(CheckpointErrorsTest, WhatCannotBeSaved) {
                 HasSubstr("loss: checkpointable: a Partial tensor has no value yet"));
     EXPECT_TRUE(to_local(partial).eq(1).all().item<bool>());
   });
+}
+
+TEST_F(CheckpointErrorsTest, TensorsThatHaveNoMemory) {
+  const auto meta = torch::zeros({2, 3}, torch::kMeta);
+  EXPECT_EQ(text([&] {
+              save({{"a", StateDict{{"w", meta}}}}, path());
+            }),
+            R"(save: a value of the state cannot be saved
+  key: a.w
+  because: save: the tensor is on the meta device and has no data
+      help: sherd::load(state, path) gives it memory and fills it
+  help: leave the key out, or save something else under it)");
+  spawn(2, [&](World& world) {
+    // Inside of an object and on one rank alone, too.
+    const StateValue one = world.rank() == 1 ? StateValue(meta) : StateValue(torch::zeros({2, 3}));
+    for (const StateValue& value : {StateValue(meta), StateValue(StateTuple{{1, meta}}), one}) {
+      const StateDict state{{"a", StateDict{{"w", value}}}};
+      const auto refused = AllOf(HasSubstr("key: a.w"), HasSubstr("the tensor is on the meta device and has no data"));
+      EXPECT_THAT(text([&] { save(state, path()); }), refused);
+      EXPECT_THAT(text([&] { save_async(state, path()).wait(); }), refused);
+    }
+    // Zeros that torch keeps without memory are zeros, and cannot be filled.
+    const auto zeros = torch::_efficientzerotensor({3});
+    save({{"x", zeros}, {"in", StateTuple{{zeros, 1}}}}, path());
+    const StateDict loaded = load_state_dict(path());
+    EXPECT_TRUE(loaded.at("x").tensor()->equal(torch::zeros({3})));
+    EXPECT_TRUE(loaded.at("in").tuple()->items[0].tensor()->equal(torch::zeros({3})));
+    StateDict state{{"x", zeros}};
+    EXPECT_THAT(text([&] { load(state, path()); }),
+                HasSubstr("x: checkpointable: the tensor has no memory of its own"));
+  });
+}
+
+TEST_F(CheckpointErrorsTest, AFolderOfPartsThatNoSaveMade) {
+  const std::string parts = path("gpt.pt.parts");
+  fs::create_directories(parts);
+  std::ofstream(parts + "/model.safetensors") << "a user's";
+  const std::string expected = R"(save: the folder that ranks write their parts to holds something else
+  folder: DIR/gpt.pt.parts
+  in it: model.safetensors
+  help: move DIR/gpt.pt.parts elsewhere, or save to another path than DIR/gpt.pt)";
+  EXPECT_EQ(text([&] { save(small_state(), path("gpt.pt")); }), expected);
+  spawn(2, [&](World&) { EXPECT_THAT(text([&] { save(small_state(), path("gpt.pt")); }), HasSubstr("gpt.pt.parts")); });
+  EXPECT_TRUE(fs::exists(parts + "/model.safetensors"));
+  EXPECT_FALSE(fs::exists(path("gpt.pt")));
 }
 
 TEST_F(CheckpointErrorsTest, RanksThatDisagree) {

@@ -112,5 +112,46 @@ TEST(MetadataErrors, FilesLieInTheFolder) {
             "decode_metadata: an offset in a file is no int\n  in: ck/.metadata\n  entry: w");
 }
 
+// A pickle names in two bytes what it holds once: copied as often, a short file would fill the memory.
+TEST(MetadataErrors, WhatStandsOnceIsNotCopiedManyTimes) {
+  const std::string too_much =
+      "decode_metadata: the values would need much more memory than the pickle has bytes\n  in: ck/.metadata";
+  const auto with = [](const std::string& field, const Value& value) {
+    return made("Metadata", {{{"state_dict_metadata", Dict{}}, {"storage_data", Dict{}}, {field, value}}});
+  };
+  const Value one = chunk(List(60, 0), List(60, 1));
+  EXPECT_EQ(refused(metadata({{{"w", tensor(List(60, 1), List(100000, one))}}}, {})), too_much);
+
+  Dict entries;
+  const Value many = tensor(List(60, 1), List(100, one));
+  for (int i = 0; i < 3000; ++i) entries.items.emplace_back(std::to_string(i), many);
+  EXPECT_EQ(refused(metadata(std::move(entries), {})), too_much);
+
+  const Value path = Tuple{List(1000, 0)};
+  EXPECT_EQ(refused(with("sherd_dicts", List(2000, path))), too_much);
+  EXPECT_EQ(refused(with("sherd_ordered", List(2000, Tuple{{path, None{}}}))), too_much);
+  Dict places;
+  for (int i = 0; i < 2000; ++i) places.items.emplace_back(std::to_string(i), path);
+  EXPECT_EQ(refused(with("planner_data", places)), too_much);
+  const Value view = Tuple{{std::string(100000, 'x'), 0, Tuple{{1}}}};
+  EXPECT_EQ(refused(with("sherd_shared", List{List(2000, view)})), too_much);
+
+  Dict fields;
+  for (int i = 0; i < 10000; ++i) fields.items.emplace_back(std::to_string(i), None{});
+  fields.items.emplace_back("offsets", size({0}));
+  fields.items.emplace_back("sizes", size({1}));
+  const Value chunk_of_many = made("ChunkStorageMetadata", fields);
+  EXPECT_EQ(refused(metadata({{{"w", tensor({1}, List(10000, chunk_of_many))}}}, {})), too_much);
+
+  // What lies beside a dict is one value, however many dicts there are.
+  EXPECT_EQ(refused(with("sherd_ordered", List(2000, Tuple{{Tuple{{"a"}}, List(100000, None{})}}))), "nothing");
+}
+
+TEST(MetadataErrors, TensorsHaveNoMoreDimsThanInTorch) {
+  EXPECT_EQ(refused(metadata({{{"w", tensor(List(65, 1), {})}}}, {})),
+            "decode_metadata: a tensor has 65 dims, more than 64\n  in: ck/.metadata\n  entry: w");
+  EXPECT_EQ(refused(metadata({{{"w", tensor(List(64, 1), {})}}}, {})), "nothing");
+}
+
 }  // namespace
 }  // namespace sherd::format

@@ -26,6 +26,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     must_hold(decode_dicts(encode_dicts(dicts), "written") == dicts, "dicts that were written read differently");
   });
   read_or_refuse([&] {
+    const auto ordered = decode_ordered(input, "input");
+    must_hold(decode_ordered(encode_ordered(ordered), "written").size() == ordered.size(),
+              "what was written has another number of OrderedDicts");
+  });
+  read_or_refuse([&] {
     const Value value = unpickle(bytes_of(input));
     for (const FlatValue& leaf : flatten(value, {.source = "input", .script = size % 2 == 0}).leaves) {
       must_hold(!leaf.path.empty(), "a leaf without a path");

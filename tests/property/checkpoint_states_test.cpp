@@ -92,7 +92,6 @@ TEST_P(CheckpointStatesTest, DictsByNumberInAStatefulStayDicts) {
   });
 }
 
-// A save to one file that ended between its two steps leaves the folder of the first one.
 TEST_P(CheckpointStatesTest, NoneTakesADictOrAListAsItWasSaved) {
   const StateDict by_number{{int64_t{0}, torch::full({3}, 5.0)}, {int64_t{1}, 6}};
   const StateDict extra{{"by.number", by_number}, {"list", StateList{torch::ones({2}), 1}}, {"text", "x"}};
@@ -117,6 +116,31 @@ TEST_P(CheckpointStatesTest, NoneTakesADictOrAListAsItWasSaved) {
   });
 }
 
+// The state of an optimizer before its first step.
+TEST_P(CheckpointStatesTest, AnEmptyContainerTakesWhatIsStoredBelowIt) {
+  const StateDict by_number{{int64_t{0}, StateDict{{"m", torch::full({3}, 5.0)}}}, {int64_t{1}, StateDict{{"m", 6}}}};
+  save({{"o", StateDict{{"state", by_number}, {"groups", StateList{StateDict{{"lr", 0.5}}}}}}, {"none", StateDict()}},
+       path());
+  spawn(2, [&](World&) {
+    StateDict state{{"o", StateDict{{"state", StateDict()}, {"groups", StateList()}}}, {"none", StateDict()}};
+    const StateDict* held = state.at("o").dict()->at("state").dict();
+    const LoadResult result = load(state, path());
+    EXPECT_TRUE(result.missing.empty() && result.unexpected.empty());
+    EXPECT_EQ(state.at("o").dict()->at("state").dict(), held);  // whoever has it sees the change
+    EXPECT_TRUE(held->at(int64_t{0}).dict()->at("m").tensor()->equal(torch::full({3}, 5.0)));
+    EXPECT_EQ(*held->at(int64_t{1}).dict()->at("m").integer(), 6);
+    EXPECT_EQ(*state.at("o").dict()->at("groups").list()->at(0).dict()->at("lr").number(), 0.5);
+    EXPECT_TRUE(state.at("none").dict()->empty());
+    // Stored nowhere: nothing is lost.
+    StateDict more{{"other", StateDict()}};
+    EXPECT_TRUE(load(more, path()).missing.empty());
+    // A list has no names.
+    StateDict list{{"o", StateList()}};
+    EXPECT_THROW(load(list, path()), c10::ValueError);
+  });
+}
+
+// A save to one file that ended between its two steps leaves the folder of the first one.
 TEST_P(CheckpointStatesTest, TheNextSaveClearsThePartsOfOneThatWasStopped) {
   const bool one_file = *GetParam() != '\0';
   const std::string parts = path() + ".parts";

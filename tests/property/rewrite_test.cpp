@@ -322,6 +322,115 @@ TEST(Rewrite, NamesAreChosenAndChanged) {
   EXPECT_EQ(paths.front().second, (std::vector<format::PathPart>{"net", paths.front().first.substr(4)}));
 }
 
+format::Dict dict_of(std::vector<std::pair<format::Value, format::Value>> items, bool ordered = false) {
+  return {.items = std::move(items), .ordered = ordered};
+}
+
+// A file of torch.save through these paths, one after the other; the last one is such a file again.
+format::Value through(const std::shared_ptr<Storage>& storage, const format::Value& value,
+                      const std::vector<std::string>& paths, const std::vector<Renaming>& rename = {}) {
+  put(*storage, "from.pt", format::archive_of(value));
+  std::string from = "from.pt";
+  for (const std::string& to : paths) {
+    rewrite_checkpoint({from}, to,
+                       {.rename = from == "from.pt" ? rename : std::vector<Renaming>(),
+                        .overwrite = true,
+                        .from_storage = storage,
+                        .to_storage = storage});
+    from = to;
+  }
+  const std::string bytes = read_file(*storage, from);
+  return format::read_saved(format::MemorySource(std::as_bytes(std::span(bytes))), from).value;
+}
+
+const std::vector<std::vector<std::string>> kWays = {{"to.pt"}, {"by", "to.pt"}, {"by.safetensors", "to.pt"}};
+
+TEST(Rewrite, KindsOfContainersFollowTheirNewNames) {
+  const auto storage = memory_storage();
+  const format::Dict numbered = dict_of({{0, 1}, {1, 2}});
+  format::Dict ordered = dict_of({{"z", 3}, {"a", 4}}, /*ordered=*/true);
+  ordered.state = std::make_shared<format::Value>(dict_of({{"_metadata", dict_of({{"", dict_of({{"version", 1}})}})}}));
+  const format::List list = {dict_of({{"lr", 0.5}}), dict_of({{"lr", 0.25}})};
+  const format::Dict numbers_in_list = dict_of({{7, dict_of({{"x", 1}})}});
+  const format::Value value = dict_of(
+      {{"m", dict_of({{"d", numbered}, {"o", ordered}})}, {"g", list}, {"deep", dict_of({{"in", numbers_in_list}})}});
+  for (const auto& way : kWays) {
+    SCOPED_TRACE(way.front());
+    EXPECT_EQ(through(storage, value, way), value);
+    EXPECT_EQ(through(storage, value, way, {{"m.*", "net.*"}, {"g.*", "groups.*"}, {"deep.in.*", "up.*"}}),
+              format::Value(dict_of(
+                  {{"net", dict_of({{"d", numbered}, {"o", ordered}})}, {"groups", list}, {"up", numbers_in_list}})));
+    EXPECT_EQ(through(storage, value, way, {{"*", "all.*"}}),
+              format::Value(dict_of({{"all.m", dict_of({{"d", numbered}, {"o", ordered}})},
+                                     {"all.g", list},
+                                     {"all.deep", dict_of({{"in", numbers_in_list}})}})));
+  }
+}
+
+TEST(Rewrite, AListAndADictDoNotBecomeOne) {
+  const auto storage = memory_storage();
+  const format::Value part = dict_of({{"a", 1}});
+  put(*storage, "list.pt", format::archive_of(dict_of({{"x", format::List{part, part}}})));
+  put(*storage, "dict.pt", format::archive_of(dict_of({{"x", dict_of({{5, part}})}})));
+  put(*storage, "more.pt", format::archive_of(dict_of({{"x", dict_of({{0, part}})}})));
+  const auto merge = [&](const std::vector<std::string>& from) {
+    rewrite_checkpoint(from, "to.pt", {.overwrite = true, .from_storage = storage, .to_storage = storage});
+    const std::string bytes = read_file(*storage, "to.pt");
+    return format::read_saved(format::MemorySource(std::as_bytes(std::span(bytes))), "to.pt").value;
+  };
+  EXPECT_EQ(refusal([&] {
+              merge({"list.pt", "dict.pt"});
+            }),
+            "convert: a list and a dict would become one container\n  container: x\n  a list in: list.pt, x\n"
+            "  a dict in: dict.pt, x\n  help: a pattern that tells them apart, such as --rename \"*=a.*\"");
+  EXPECT_EQ(merge({"dict.pt", "more.pt"}), format::Value(dict_of({{"x", dict_of({{5, part}, {0, part}})}})));
+}
+
+TEST(Rewrite, AnEmptyNameIsANameAndNoRenamingMakesOne) {
+  const auto storage = memory_storage();
+  for (const format::Value& value : {format::Value(dict_of({{"", 1}, {"b", 2}})),
+                                     format::Value(dict_of({{"a", dict_of({{"", 1}})}, {"b", dict_of({{"c", 2}})}})),
+                                     format::Value(dict_of({{"", dict_of({{"", 1}, {"c", 2}})}}))}) {
+    for (const auto& way : kWays) EXPECT_EQ(through(storage, value, way), value) << way.front();
+  }
+  EXPECT_EQ(refusal([&] {
+              through(storage, dict_of({{"b", 2}}), {"to.pt"}, {{"b*", "*"}});
+            }),
+            "convert: renaming leaves nothing of a name\n  name: b\n"
+            "  help: another new name, or --drop (RewriteOptions{.drop}) to leave it out");
+}
+
+TEST(Rewrite, KeysKeepTheirOrder) {
+  const auto storage = memory_storage();
+  format::TensorRef ref;
+  ref.dtype = format::DType::u8;
+  ref.storage = "0";
+  ref.storage_bytes = 2;
+  ref.sizes = {2};
+  ref.strides = {1};
+  const std::string bytes = "xy";
+  const std::vector<format::StorageBytes> storages = {{"0", std::as_bytes(std::span(bytes))}};
+  std::string file;
+  format::write_archive(
+      dict_of({{"m", dict_of({{"z", 1}, {"a", ref}, {"b", 2}})}}), storages,
+      [&](std::span<const std::byte> part) { file.append(reinterpret_cast<const char*>(part.data()), part.size()); });
+  put(*storage, "0.pt", file);
+  std::string from = "0.pt";
+  for (const std::string to : {"1", "2.safetensors", "3", "4.pt"}) {
+    rewrite_checkpoint({from}, to, {.from_storage = storage, .to_storage = storage});
+    std::vector<std::string> names;
+    const auto checkpoint = open_checkpoint(storage, to);
+    for (const auto& entry : checkpoint->metadata().entries) names.push_back(entry.name);
+    EXPECT_THAT(names, ElementsAre("m.z", "m.a", "m.b")) << to;
+    from = to;
+  }
+}
+
+TEST(Rewrite, NothingIsACheckpointToo) {
+  const auto storage = memory_storage();
+  for (const auto& way : kWays) EXPECT_EQ(through(storage, dict_of({}), way).as<format::Dict>()->items.size(), 0U);
+}
+
 TEST(Rewrite, SeveralBecomeOne) {
   Random random(6);  // NOLINT
   const auto storage = memory_storage();

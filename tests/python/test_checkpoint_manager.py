@@ -89,6 +89,61 @@ class CheckpointManagerTest(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "none of the checkpoints in the folder can be loaded"):
             checkpoints.load_latest(state)
 
+    def test_an_optimizer_whose_steps_need_a_closure(self) -> None:
+        """Its state cannot be had before the first step; how long its lists are depends on how many it has made."""
+
+        def start() -> tuple[torch.nn.Module, torch.optim.LBFGS]:
+            torch.manual_seed(0)
+            model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)).double()
+            return model, torch.optim.LBFGS(model.parameters(), lr=0.3, max_iter=3, history_size=4)
+
+        def step(model: torch.nn.Module, optimizer: torch.optim.LBFGS) -> None:
+            def closure() -> torch.Tensor:
+                optimizer.zero_grad()
+                loss = (model(torch.arange(12.0, dtype=torch.float64).view(4, 3)) - 1).square().sum()
+                loss.backward()
+                return loss
+
+            optimizer.step(closure)  # type: ignore[arg-type]
+
+        checkpoints = sherd.CheckpointManager(self.folder)
+        model, optimizer = start()
+        checkpoints.save(0, model, optimizer)
+        self.assertEqual(checkpoints.resume(*start()), 0)
+        for number in range(1, 4):
+            step(model, optimizer)
+            checkpoints.save(number, model, optimizer)
+        for steps_before in (0, 1, 5):
+            other, continued = start()
+            continued.param_groups[0]["lr"] = 7.0
+            for _ in range(steps_before):
+                step(other, continued)
+            self.assertEqual(checkpoints.resume(other, continued), 3)
+            self.assertEqual(continued.param_groups[0]["lr"], 0.3)
+            expected, expected_optimizer = start()
+            for _ in range(4):
+                step(expected, expected_optimizer)
+            step(other, continued)
+            for mine, theirs in zip(other.parameters(), expected.parameters(), strict=True):
+                self.assertTrue(mine.equal(theirs), steps_before)
+
+    def test_a_state_that_cannot_be_had_is_named_by_what_asked_for_it(self) -> None:
+        class Raises:
+            def state_dict(self) -> dict[str, Any]:
+                raise KeyError("no state")
+
+            def load_state_dict(self, state: dict[str, Any]) -> None:
+                pass
+
+        checkpoints = sherd.CheckpointManager(self.folder)
+        checkpoints.save(1, {"a": 1})
+        for operation, call in (("save", lambda: checkpoints.save(2, {"a": Raises()})),
+                                ("load", lambda: checkpoints.load_latest({"a": Raises()}))):
+            with self.assertRaises(ValueError) as caught:
+                call()
+            self.assertIn(f"{operation}: an object of this rank did not give its state\n", str(caught.exception))
+            self.assertIn("because: KeyError: 'no state'", str(caught.exception))
+
     def test_what_does_not_fit_is_an_error(self) -> None:
         checkpoints = sherd.CheckpointManager(self.folder)
         checkpoints.save(1, {"w": torch.zeros(3)})

@@ -186,6 +186,26 @@ TEST(FlattenTest, DescendsIntoDictsAndIntoListsOfTensors) {
                                                            {"empty list", StateList()}}));
 }
 
+TEST(TraverseTest, VisitsEveryLeafInOrderWithItsPath) {
+  const at::Tensor t = torch::ones({2});
+  const auto inner = std::make_shared<Empty>();
+  // Names of leaves may be alike here: only paths are told.
+  const StateDict state{
+      {"b", StateDict{{"z", t}, {5, 1}}}, {"a.b", 2},          {"a", StateDict{{"b", StateList{StateList{t}, "x"}}}},
+      {"numbers", StateList{1, 2}},       {"stateful", inner}, {"none", {}}};
+  std::vector<std::string> visited;
+  traverse_state_dict(state, [&](const StatePath& path, const StateValue& value) {
+    const StateValue* there = get_element(state, path);
+    // A Stateful has no paths inside, only what it says.
+    const bool is_there = there != nullptr && same(*there, value);
+    EXPECT_TRUE(is_there || path.front() == StateKey("stateful")) << to_string(path);
+    visited.push_back(to_string(path) + " " + value.kind());
+  });
+  EXPECT_THAT(visited, ElementsAre("b.z tensor f32[2]", "b.5 integer", "a.b integer", "a.b.0.0 tensor f32[2]",
+                                   "a.b.1 text", "numbers list", "stateful dict", "none None"));
+  traverse_state_dict({}, [](const StatePath&, const StateValue&) { FAIL(); });
+}
+
 TEST(FlattenTest, ACheckpointableCountsAsATensor) {
   const at::Tensor t = torch::ones({2});
   const auto leaves = flatten_state_dict({{"l", StateList{std::shared_ptr<Checkpointable>(checkpointable(t)), 1}}});
