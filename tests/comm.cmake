@@ -66,7 +66,8 @@ endif()
 
 sherd_test(comm_test LABEL unit LINK sherd
   SOURCES unit/comm/backend_config_test.cpp unit/comm/call_shape_test.cpp unit/comm/device_mesh_test.cpp
-          unit/comm/hierarchical_test.cpp unit/comm/recorder_test.cpp unit/comm/reduce_test.cpp unit/comm/shm_test.cpp unit/comm/world_test.cpp)
+          unit/comm/hierarchical_test.cpp unit/comm/recorder_test.cpp unit/comm/reduce_test.cpp unit/comm/shm_test.cpp
+          unit/comm/watched_store_test.cpp unit/comm/world_test.cpp)
 
 # Tensors of other ranks.
 if(SHERD_RPC)

@@ -90,9 +90,14 @@ PendingTensors redistribute_async(const std::vector<at::Tensor>& tensors, const 
 PendingTensors redistribute_async(const std::vector<at::Tensor>& tensors, const DeviceMesh& mesh,
                                   const std::vector<Placements>& placements, const RedistributeOptions& options = {});
 
+struct BoxesOptions {
+  /// What may lie in memory beside the tensor and the boxes; more is moved in rounds. The same on every rank.
+  int64_t staging_bytes = int64_t{64} << 20;
+};
 /// Boxes of a DTensor, each rank those it asks for, none or several: they may overlap between ranks. Every rank of the
-/// tensor's mesh calls it.
-std::vector<at::Tensor> read_boxes(const at::Tensor& tensor, const std::vector<Box>& boxes);
+/// tensor's mesh calls it; throws alike on all where they mean different tensors.
+std::vector<at::Tensor> read_boxes(const at::Tensor& tensor, const std::vector<Box>& boxes,
+                                   const BoxesOptions& options = {});
 
 /// A tensor that lies in boxes: each rank has those it gives here, and all together they tile the shape exactly once.
 struct BoxTensor {
@@ -101,7 +106,7 @@ struct BoxTensor {
 };
 /// Makes a DTensor of them. Every rank of the mesh calls it; throws alike on all where boxes overlap or leave a hole.
 at::Tensor from_boxes(const std::vector<BoxTensor>& boxes, const Dims& shape, const DeviceMesh& mesh,
-                      Placements placements, c10::ScalarType dtype);
+                      Placements placements, c10::ScalarType dtype, const BoxesOptions& options = {});
 
 /// How a tensor would be moved: "reduce_scatter@tp 6.0 KiB, exchange@dp 2.0 KiB". Nothing is moved.
 std::string redistribution_text(const at::Tensor& tensor, const Placements& placements,

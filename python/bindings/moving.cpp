@@ -51,14 +51,19 @@ void bind_moving(py::module_& module) {
         return redistribute_async(tensor, mesh, std::move(placements), options);
       },
       ReleaseGil());
-  module.def("read_boxes", &read_boxes, ReleaseGil());
+  module.def(
+      "read_boxes",
+      [](const at::Tensor& tensor, const std::vector<Box>& boxes, int64_t staging_bytes) {
+        return read_boxes(tensor, boxes, {.staging_bytes = staging_bytes});
+      },
+      ReleaseGil());
   module.def(
       "from_boxes",
       [](const std::vector<std::pair<Box, at::Tensor>>& boxes, const Dims& shape, const DeviceMesh& mesh,
-         Placements placements, c10::ScalarType dtype) {
+         Placements placements, c10::ScalarType dtype, int64_t staging_bytes) {
         std::vector<BoxTensor> pieces;
         for (const auto& [box, tensor] : boxes) pieces.push_back({box, tensor});
-        return from_boxes(pieces, shape, mesh, std::move(placements), dtype);
+        return from_boxes(pieces, shape, mesh, std::move(placements), dtype, {.staging_bytes = staging_bytes});
       },
       ReleaseGil());
   module.def("redistribution_text",

@@ -140,28 +140,37 @@ def redistribution_text(
     *,
     device_mesh: _C.DeviceMesh | None = None,
     prefer: Prefer = "automatic",
+    staging_bytes: int = 64 << 20,
+    reduce_dtype: torch.dtype | None = None,
+    move_dtype: torch.dtype | None = None,
     relabel: bool = False,
 ) -> str:
-    """How a tensor would be moved: on its mesh, or to another one. Nothing is moved.
+    """How redistribute() would move a tensor with these options: on its mesh, or to another one. Nothing is moved.
 
     >>> import torch, sherd
     >>> with sherd.fake_world(0, 4):
     ...     mesh = sherd.init_device_mesh("cpu", (4,), mesh_dim_names=("tp",))
     ...     x = sherd.zeros(1024, 1024, device_mesh=mesh, placements=[sherd.Shard(0)])
     ...     sherd.redistribution_text(x, [sherd.Shard(1)])
+    ...     sherd.redistribution_text(x, [sherd.Shard(1)], move_dtype=torch.bfloat16)
     ...     two = sherd.init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
     ...     sherd.redistribution_text(x, [sherd.Shard(0)], device_mesh=two)
     'exchange@tp 768.0 KiB'
+    'exchange@tp 384.0 KiB'
     'exchange to [dp=2] 1.5 MiB'
     """
     check_dtensor("redistribution_text", tensor)
     target = _C.mesh_of(tensor) if device_mesh is None else device_mesh
     wanted = checked_placements("redistribution_text", placements, target)
-    return _C.redistribution_text(tensor, target, wanted, _options(prefer, 64 << 20, None, None, relabel))
+    options = _options(prefer, staging_bytes, reduce_dtype, move_dtype, relabel)
+    return _C.redistribution_text(tensor, target, wanted, options)
 
 
-def read_boxes(tensor: torch.Tensor, boxes: Sequence[_C.Box]) -> list[torch.Tensor]:
+def read_boxes(
+    tensor: torch.Tensor, boxes: Sequence[_C.Box], *, staging_bytes: int = 64 << 20
+) -> list[torch.Tensor]:
     """Boxes of a DTensor, each rank those it asks for, none or several. Every rank of the tensor's mesh calls it.
+    `staging_bytes` bounds what lies in memory beside tensor and boxes; the same on every rank.
 
     >>> import torch, sherd
     >>> def corner(rank):
@@ -171,7 +180,7 @@ def read_boxes(tensor: torch.Tensor, boxes: Sequence[_C.Box]) -> list[torch.Tens
     >>> sherd.spawn(2, corner)
     [[[[7], [11]]], []]
     """
-    return _C.read_boxes(check_dtensor("read_boxes", tensor), list(boxes))
+    return _C.read_boxes(check_dtensor("read_boxes", tensor), list(boxes), staging_bytes)
 
 
 def from_boxes(
@@ -181,6 +190,7 @@ def from_boxes(
     placements: Sequence[Placement] | None = None,
     *,
     dtype: torch.dtype = torch.float32,
+    staging_bytes: int = 64 << 20,
 ) -> torch.Tensor:
     """A DTensor of the boxes that the ranks have, each its own; together they tile the shape exactly once.
 
@@ -194,7 +204,7 @@ def from_boxes(
     """
     mesh = mesh_or_current("from_boxes", device_mesh)
     wanted = checked_placements("from_boxes", placements, mesh)
-    return _C.from_boxes(list(boxes), list(shape), mesh, wanted, dtype)
+    return _C.from_boxes(list(boxes), list(shape), mesh, wanted, dtype, staging_bytes)
 
 
 def measure_costs() -> str:

@@ -1,5 +1,6 @@
 #include "comm/answers.h"
 
+#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
@@ -57,13 +58,18 @@ std::vector<std::string> detail::answers_of_all(const Group& group, std::string_
 }
 
 std::optional<detail::Difference> detail::find_difference(const Group& group, const std::string& text) {
-  const auto hashes = all_gather_text(group, std::to_string(std::hash<std::string>()(text)));
-  for (size_t i = 1; i < hashes.size(); ++i) {
-    if (hashes[i] == hashes[0]) continue;
-    const auto texts = all_gather_text(group, text);
-    return Difference{group.ranks()[0], texts[0], group.ranks()[i], texts[i]};
-  }
-  return std::nullopt;
+  // The largest hash is the smallest one, too: two numbers, however many ranks there are.
+  const auto hash = static_cast<int64_t>(std::hash<std::string>()(text));
+  const at::Tensor extremes = at::empty({2}, c10::ScalarType::Long);
+  auto* numbers = extremes.mutable_data_ptr<int64_t>();
+  numbers[0] = hash;
+  numbers[1] = ~hash;
+  all_reduce(group, extremes, ReduceOp::max).wait();
+  if (numbers[0] == ~numbers[1]) return std::nullopt;
+  const auto texts = all_gather_text(group, text);
+  const auto other = std::find_if(texts.begin(), texts.end(), [&](const auto& told) { return told != texts[0]; });
+  const auto place = static_cast<size_t>(other - texts.begin());
+  return Difference{group.ranks()[0], texts[0], group.ranks().at(place), texts.at(place)};
 }
 
 void agree(const Group& group, std::string_view operation, const std::function<void()>& check) {

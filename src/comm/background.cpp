@@ -1,13 +1,40 @@
 #include "comm/background.h"
 
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 
+#include <optional>
 #include <utility>
 
+#include "comm/errors.h"
 #include "comm/recorder.h"
 #include "sherd/blocking.h"
 
 namespace sherd::detail {
+
+namespace {
+
+// What others cannot know of an error. Arguments that are refused are refused on every rank; a call that breaks is told
+// to all that are in it.
+std::optional<std::string> news_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::DistBackendError&) {
+    return std::nullopt;
+  } catch (const c10::ValueError&) {
+    return std::nullopt;
+  } catch (const c10::TypeError&) {
+    return std::nullopt;
+  } catch (const c10::IndexError&) {
+    return std::nullopt;
+  } catch (const c10::NotImplementedError&) {
+    return std::nullopt;
+  } catch (...) {
+    return message_of_current_exception();
+  }
+}
+
+}  // namespace
 
 BackgroundTask::BackgroundTask(std::function<void()> work) : work_(std::move(work)) {
   if (CommObserver* observer = comm_observer()) observer_ = observer->in_background();
@@ -37,9 +64,15 @@ void BackgroundTask::wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return over_; });
     calls.swap(calls_);
+    heard_ = true;
   }
   for (CollectiveCall& call : calls) record(std::move(call));
   if (error_) std::rethrow_exception(error_);
+}
+
+std::exception_ptr BackgroundTask::take_unheard() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(heard_, true) ? nullptr : error_;
 }
 
 bool BackgroundTask::is_over() const {
@@ -47,15 +80,15 @@ bool BackgroundTask::is_over() const {
   return over_;
 }
 
+Background::Background(OnFailure on_failure) { queue_->on_failure = std::move(on_failure); }
+
 Background::~Background() {
-  {
-    const std::lock_guard lock(queue_->mutex);
-    queue_->ends = true;
-    queue_->changed.notify_all();
-  }
+  end();
   if (!thread_.joinable()) return;
   // The last one to hold the world may be a task of it.
   if (thread_.get_id() == std::this_thread::get_id()) {
+    const std::lock_guard lock(queue_->mutex);
+    queue_->on_failure = nullptr;  // whoever gave it ends here
     thread_.detach();
   } else {
     thread_.join();
@@ -69,6 +102,14 @@ std::shared_ptr<BackgroundTask> Background::start(std::function<void()> work) {
 }
 
 void Background::start(std::shared_ptr<BackgroundTask> task) {
+  if (has_ended()) {
+    if (thread_.joinable()) thread_.detach();  // it ends by itself
+    auto next = std::make_shared<Queue>();
+    const std::lock_guard lock(queue_->mutex);
+    next->failed.swap(queue_->failed);
+    next->on_failure.swap(queue_->on_failure);
+    queue_.swap(next);
+  }
   const std::lock_guard lock(queue_->mutex);
   if (!thread_.joinable()) thread_ = std::thread([queue = queue_] { queue->run(); });
   queue_->waiting.push_back(std::move(task));
@@ -87,6 +128,49 @@ void Background::drain() {
   queue_->changed.wait(lock, idle);
 }
 
+void Background::stop() {
+  drain();
+  if (!thread_.joinable() || thread_.get_id() == std::this_thread::get_id()) return;
+  end();
+  thread_.join();
+}
+
+bool Background::has_ended() const {
+  const std::lock_guard lock(queue_->mutex);
+  return queue_->ends;
+}
+
+void Background::end() {
+  const std::lock_guard lock(queue_->mutex);
+  queue_->ends = true;
+  queue_->changed.notify_all();
+}
+
+void Background::rethrow_unheard() {
+  std::vector<std::shared_ptr<BackgroundTask>> failed;
+  {
+    const std::lock_guard lock(queue_->mutex);
+    failed.swap(queue_->failed);
+  }
+  std::exception_ptr first;
+  for (const auto& task : failed) {
+    const std::exception_ptr error = task->take_unheard();
+    if (!first) first = error;
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+void Background::Queue::note_failure(const std::shared_ptr<BackgroundTask>& task) {
+  OnFailure tell;
+  {
+    const std::lock_guard lock(mutex);
+    tell = on_failure;
+    failed.push_back(task);
+  }
+  const auto news = news_of(task->error_);
+  if (news && tell) tell(*news);
+}
+
 void Background::Queue::run() {
   while (true) {
     std::shared_ptr<BackgroundTask> task;
@@ -99,6 +183,7 @@ void Background::Queue::run() {
       busy = true;
     }
     task->run();
+    if (task->error_) note_failure(task);
     const std::lock_guard lock(mutex);
     busy = false;
     changed.notify_all();

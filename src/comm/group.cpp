@@ -173,6 +173,12 @@ void GroupState::close(const char* reason, bool in_good_order) {
   last_checked.swap(checked_);
 }
 
+void GroupState::close_lane(const std::string& lane, const char* reason) {
+  const std::lock_guard lock(background_mutex_);
+  const auto beside = in_background_.find(lane);
+  if (beside != in_background_.end()) beside->second->close(reason);
+}
+
 GroupState::Backends GroupState::transports() const {
   const std::lock_guard lock(mutex_);
   return transports_;

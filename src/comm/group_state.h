@@ -16,6 +16,9 @@ namespace sherd::detail {
 /// The one copy of a text, which is never freed: names of mesh axes and of ranges for profilers, few and short.
 const std::string* lasting_label(const std::string& text);
 
+/// The lane of what a world's background thread does.
+inline constexpr const char* kBackgroundLane = "background";
+
 /// What a Group points at: its members, and the backends made for it so far.
 class GroupState {
  public:
@@ -59,6 +62,8 @@ class GroupState {
   /// Lets go of the backends: what the other ranks wait for on them ends with an error, or, in good order, with what
   /// this rank has sent. Later calls fail, saying `reason`. A backend with calls under way stays until they end.
   void close(const char* reason, bool in_good_order = false);
+  /// The same for the group beside it in this lane, where there is one.
+  void close_lane(const std::string& lane, const char* reason);
   /// Tells the other members that this rank makes no more calls, where the backends can.
   void end();
   /// Kept by calls under way.

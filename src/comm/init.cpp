@@ -52,8 +52,11 @@ pid_t joined_by = 0;
 void leave() {
   if (::getpid() != joined_by) return;  // a process that was forked is not the rank
   const Link& link = process_world->link();
-  process_world->background().drain();  // others may wait for what this rank has not used
-  process_world->saves().drain();
+  try {
+    process_world->finish();
+  } catch (...) {
+    std::terminate();  // as with an exception that leaves main
+  }
   link.post_end();
   process_world->end();
   if (link.keeps_store) link.wait_until_done();

@@ -16,7 +16,8 @@ uint64_t hash_of(const std::string& text) {
 
 }  // namespace
 
-Purpose::Purpose(std::string what) : text(std::move(what)), hash(hash_of(text)) {}
+Purpose::Purpose(std::string what, uint64_t more)
+    : text(more == 0 ? std::move(what) : fmt::format("{} ({:x})", what, more)), hash(hash_of(text)) {}
 
 PurposePtr common_purpose(const std::vector<PurposePtr>& purposes) {
   if (purposes.size() == 1) return purposes.front();

@@ -11,9 +11,10 @@
 namespace sherd::detail {
 
 struct Purpose {
-  explicit Purpose(std::string what);
+  /// `more`: of what would make the text too long; 0 where that says all.
+  explicit Purpose(std::string what, uint64_t more = 0);
   const std::string text;  // "redistribute f32[4@0, 6] on [2] -> (S(1)) on [2]"
-  const uint64_t hash;     // of the text; the same in every process
+  const uint64_t hash;     // of the text and the rest; the same in every process
 };
 using PurposePtr = std::shared_ptr<const Purpose>;
 

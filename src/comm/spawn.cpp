@@ -59,8 +59,7 @@ void spawn(int n, const std::function<void(World&)>& fn, const WorldOptions& opt
       at::set_num_threads(threads_each);
       set_up_autograd();
       fn(world);
-      world.state()->background().drain();  // others may wait for what this rank has not used
-      world.state()->saves().drain();
+      world.state()->finish();
       world.state()->link().post_end();
       world.state()->end_rpc();
     } catch (...) {

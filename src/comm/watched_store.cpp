@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <thread>
 
 namespace sherd::detail {
 namespace {
 
+// How often others are looked for, and failures. A wait with a short timeout would make torch warn each time.
+constexpr std::chrono::milliseconds kSoonest(1);
+constexpr std::chrono::milliseconds kLatest(50);
 constexpr std::chrono::milliseconds kLook(500);
 
 }  // namespace
@@ -16,15 +20,17 @@ std::vector<uint8_t> WatchedStore::get(const std::string& key) {
 }
 
 void WatchedStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
-  const auto end = std::chrono::steady_clock::now() + timeout;
-  while (true) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
-    try {
-      return PrefixStore::wait(keys, std::clamp(left, std::chrono::milliseconds(1), kLook));
-    } catch (const std::exception&) {
-      if (left <= kLook) throw;
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + timeout;
+  auto next_look = Clock::now() + kLook;
+  for (auto pause = kSoonest; !PrefixStore::check(keys); pause = std::min(2 * pause, kLatest)) {
+    const auto now = Clock::now();
+    if (now >= end) return PrefixStore::wait(keys, kSoonest);  // says what there is to say, or they have come
+    if (now >= next_look) {
+      look();
+      next_look = now + kLook;
     }
-    look();
+    std::this_thread::sleep_for(pause);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <c10/core/AutogradState.h>
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 #include <utility>
 
@@ -29,7 +30,9 @@ std::shared_ptr<WorldState> exchange_thread_world(std::shared_ptr<WorldState> wo
 std::shared_ptr<WorldState> thread_world() { return this_threads_world; }
 
 WorldState::WorldState(Link link, BackendConfig backends)
-    : link_(std::make_shared<const Link>(std::move(link))), backends_(std::move(backends)) {}
+    : link_(std::make_shared<const Link>(std::move(link))),
+      backends_(std::move(backends)),
+      background_([this](const std::string& message) { fail_in_background(message); }) {}
 
 WorldState::~WorldState() { end_rpc(); }
 
@@ -63,9 +66,24 @@ std::shared_ptr<GroupState> WorldState::group(std::vector<int64_t> ranks, const 
   return state;
 }
 
+void WorldState::finish() {
+  saves_.stop();
+  background_.stop();
+  background_.rethrow_unheard();
+}
+
 void WorldState::fail(const std::string& message) {
   link_->post_failure(message);
   close(kLeftByFailure);
+  // What these remember may hold the world.
+  background_.end();
+  saves_.end();
+}
+
+void WorldState::fail_in_background(const std::string& message) {
+  link_->post_failure(message);
+  const std::lock_guard lock(groups_mutex_);
+  for (auto& [key, group] : groups_) group->close_lane(kBackgroundLane, kLeftByFailure);
 }
 
 void WorldState::close(const char* reason, bool in_good_order) {
@@ -109,9 +127,14 @@ bool World::checks_calls() const { return state_->link().check; }
 std::chrono::milliseconds World::timeout() const { return state_->link().timeout; }
 void World::fail(std::string_view message) const { state_->fail(std::string(message)); }
 void World::close() const {
-  state_->background().drain();
-  state_->saves().drain();
+  std::exception_ptr unheard;
+  try {
+    state_->finish();
+  } catch (...) {
+    unheard = std::current_exception();
+  }
   state_->close("this rank has closed its world", true);
+  if (unheard) std::rethrow_exception(unheard);
 }
 
 Group World::group() const {

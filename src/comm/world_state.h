@@ -36,6 +36,9 @@ class WorldState {
   Background& background() { return background_; }
   /// The one for checkpoints. A world that ends in good order waits for what is under way there.
   Background& saves() { return saves_; }
+  /// Returns when nothing is under way in these two, whose threads have ended then: others may wait for what this rank
+  /// has not used. Throws the first error of a move that nobody waited for.
+  void finish();
   /// Posts the failure and lets go of every backend.
   void fail(const std::string& message);
   /// Closes every group, and RPC.
@@ -57,6 +60,9 @@ class WorldState {
   at::Generator generator;                                             // the default one, once something was drawn
 
  private:
+  /// The same for what goes in the background: a rank that is in one of its calls ends with an error.
+  void fail_in_background(const std::string& message);
+
   std::shared_ptr<const Link> link_;
   BackendConfig backends_;
   std::mutex groups_mutex_;

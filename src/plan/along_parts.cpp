@@ -299,12 +299,6 @@ std::optional<Along> cat(const Asked& asked) {
   return answer.done({result});
 }
 
-// A list argument that may hold one number for all dims; `otherwise` where it is empty or there is none.
-int64_t number_for(const Asked& asked, const char* name, size_t i, int64_t otherwise) {
-  const Dims list = asked.call.list(name).value_or(Dims());
-  return list.empty() ? otherwise : list[list.size() == 1 ? 0 : std::min(i, list.size() - 1)];
-}
-
 // Convolutions (input, weight, bias, ...) and pools (self, ...), forward, or backward with the gradient before them.
 struct Windowed {
   bool backward = false;
@@ -321,24 +315,30 @@ std::optional<Windowed> windowed(const Asked& asked) {
   if (input == nullptr || asked.flag("transposed", false)) return std::nullopt;
   result.call.input = input->shape;
   result.call.input_placements = input->placements;
-  auto dims = static_cast<int64_t>(asked.name.find("3d") != std::string::npos ? 3 : 2);
+  const auto list = [&](const char* name) { return asked.call.list(name).value_or(Dims()); };
+  WindowLists lists{.kernel = list("kernel_size"),
+                    .stride = list("stride"),
+                    .padding = list("padding"),
+                    .dilation = list("dilation"),
+                    .ceil_mode = asked.flag("ceil_mode", false)};
+  size_t dims = asked.name.find("3d") != std::string::npos ? 3 : 2;
   if (asked.name.starts_with("convolution")) {
     result.weight = result.input + 1;
     const TensorText* weight = asked.tensor(*result.weight);
-    if (weight == nullptr || weight->shape.size() != input->shape.size()) return std::nullopt;
+    if (weight == nullptr || weight->shape.size() != input->shape.size() || input->shape.size() < 3) {
+      return std::nullopt;
+    }
     result.call.weight = weight->shape;
     result.call.weight_placements = weight->placements;
     result.call.grouped = asked.call.integer("groups", 1) != 1;
-    dims = static_cast<int64_t>(input->shape.size()) - 2;
+    dims = input->shape.size() - 2;
+    lists.kernel.assign(weight->shape.begin() + 2, weight->shape.end());
+  } else if (lists.stride.empty()) {
+    lists.stride = lists.kernel;
   }
-  for (size_t i = 0; static_cast<int64_t>(i) < dims; ++i) {
-    const int64_t kernel = result.weight ? (*result.call.weight)[i + 2] : number_for(asked, "kernel_size", i, 1);
-    const int64_t dilation = number_for(asked, "dilation", i, 1);
-    result.call.windows.push_back({.stride = number_for(asked, "stride", i, result.weight ? 1 : kernel),
-                                   .padding = number_for(asked, "padding", i, 0),
-                                   .reach = dilation * (kernel - 1) + 1,
-                                   .hangs_over = asked.flag("ceil_mode", false)});
-  }
+  auto windows = windows_of(dims, lists);
+  if (!windows) return std::nullopt;
+  result.call.windows = std::move(*windows);
   return result;
 }
 

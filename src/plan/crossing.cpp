@@ -40,7 +40,7 @@ std::vector<int64_t> sharing_axes(const Layout& to) {
 struct Meeting {
   Dims source;
   RunGrid rows;
-  std::vector<int64_t> reducers;  // each its share, in this order
+  std::vector<Taker> reducers;  // each its share, in this order
 
   RunGrid share(size_t i) const {
     return share_of(rows, static_cast<int64_t>(reducers.size()), static_cast<int64_t>(i));
@@ -67,14 +67,14 @@ class Reducing {
     const Dims target = place_of(to_, coordinate);
     for (Dims& source : places_touched(from_, wanted)) {
       RunGrid rows = intersect(rows_at(source), wanted);
-      std::vector<int64_t> who = shared_ ? reducers(source, target) : std::vector{to_.mesh.rank_at(coordinate)};
+      std::vector<Taker> who = shared_ ? reducers(source, target) : std::vector{taker_at(to_, coordinate)};
       result.push_back({std::move(source), std::move(rows), std::move(who)});
     }
     return result;
   }
 
   // The rank that gives part `c` of what lies at a place.
-  int64_t giver_of(Dims source, size_t c, int64_t taker) const {
+  int64_t giver_of(Dims source, size_t c, const Taker& taker) const {
     for (size_t i = partial_.size(); i-- > 0;) {
       const auto n = static_cast<size_t>(from_.mesh.size(partial_[i]));
       source[static_cast<size_t>(partial_[i])] = static_cast<int64_t>(c % n);
@@ -93,14 +93,14 @@ class Reducing {
     const Dims place = mine;
     for (const int64_t axis : partial_) mine[static_cast<size_t>(axis)] = coordinate[static_cast<size_t>(axis)];
     for (const Dims& target : places_touched(to_, held)) {
-      const auto give = [&](int64_t reducer, RunGrid rows) {
+      const auto give = [&](const Taker& reducer, RunGrid rows) {
         // A rank gives one part of one place: there is nothing else between it and the reducer.
         if (is_empty(rows) || giver(from_.mesh, mine, reducer) != rank) return;
-        result.push_back({reducer, 0, 0, std::move(rows)});
+        result.push_back({reducer.rank, 0, 0, std::move(rows)});
       };
       const RunGrid rows = intersect(held, grid_at(to_, target));
       if (!shared_) {
-        for_each_replica(to_.mesh, target, [&](const Dims& there) { give(to_.mesh.rank_at(there), rows); });
+        for_each_replica(to_.mesh, target, [&](const Dims& there) { give(taker_at(to_, there), rows); });
         continue;
       }
       const Meeting meeting{place, rows, reducers(place, target)};
@@ -109,10 +109,10 @@ class Reducing {
     return result;
   }
 
-  std::vector<int64_t> wanting(const Dims& target) const {
-    std::vector<int64_t> ranks;
-    for_each_replica(to_.mesh, target, [&](const Dims& there) { ranks.push_back(to_.mesh.rank_at(there)); });
-    return ranks;
+  std::vector<Taker> wanting(const Dims& target) const {
+    std::vector<Taker> takers;
+    for_each_replica(to_.mesh, target, [&](const Dims& there) { takers.push_back(taker_at(to_, there)); });
+    return takers;
   }
 
  private:
@@ -121,11 +121,11 @@ class Reducing {
     return grid_of(layout, place);
   }
 
-  std::vector<int64_t> reducers(const Dims& source, const Dims& target) const {
-    std::vector<int64_t> all = wanting(target);
-    std::vector<int64_t> having;
-    for (const int64_t rank : all) {
-      if (stands_at(from_.mesh, source, rank)) having.push_back(rank);
+  std::vector<Taker> reducers(const Dims& source, const Dims& target) const {
+    std::vector<Taker> all = wanting(target);
+    std::vector<Taker> having;
+    for (const Taker& taker : all) {
+      if (stands_at(from_.mesh, source, taker.rank)) having.push_back(taker);
     }
     return having.empty() ? all : having;
   }
@@ -154,7 +154,7 @@ Redistribution exchanged(const Layout& from, const Layout& to, int64_t element_s
   for (const Dims& place : places) {
     const int64_t rank = to.mesh.rank_at(place);
     int64_t messages = 0;
-    for (const Transfer& take : takes_of(from, {rank, 0, grid_of(to, place)})) {
+    for (const Transfer& take : takes_of(from, {rank, 0, grid_of(to, place)}, taker_at(to, place).turn)) {
       if (take.rank == rank) continue;
       elements += numel(take.rows);
       ++messages;
@@ -183,7 +183,7 @@ Redistribution reduced(const Layout& from, const Layout& to, const ElementSizes&
     const int64_t rank = to.mesh.rank_at(place);
     int64_t messages = 0;
     for (const Meeting& meeting : reducing.meetings(place)) {
-      const auto me = std::find(meeting.reducers.begin(), meeting.reducers.end(), rank);
+      const auto me = std::ranges::find(meeting.reducers, rank, &Taker::rank);
       results += numel(meeting.rows);
       if (me == meeting.reducers.end()) continue;
       const int64_t mine = numel(meeting.share(static_cast<size_t>(me - meeting.reducers.begin())));
@@ -225,14 +225,17 @@ Redistribution plan_crossing(const Layout& from, const Layout& to, int64_t eleme
 Contributions contributions(const Layout& from, const std::vector<RankPart>& to, int64_t rank) {
   const Reducing reducing(from, from, false);
   Contributions result{.parts = reducing.parts()};
-  std::map<int64_t, int64_t> given;
+  std::map<int64_t, int64_t> given;   // elements, by each rank
+  std::map<int64_t, size_t> reduced;  // pieces, by each rank: both sides of a message put them into one order
   for (const RankPart& wanted : to) {
     if (is_empty(wanted.rows)) continue;
     for (const Dims& place : places_touched(from, wanted.rows)) {
       const RunGrid rows = intersect(reducing.rows_at(place), wanted.rows);
+      const size_t piece = reduced[wanted.rank]++;
+      if (wanted.rank == rank) result.pieces.push_back({wanted.number, rows});
       for (size_t c = 0; c < result.parts; ++c) {
-        const int64_t giver = reducing.giver_of(place, c, wanted.rank);
-        const size_t number = wanted.number * result.parts + c;
+        const int64_t giver = reducing.giver_of(place, c, {wanted.rank, wanted.rank});
+        const size_t number = piece * result.parts + c;
         if (giver == rank) result.transfers.gives.push_back({wanted.rank, 0, number, rows});
         if (wanted.rank == rank) result.transfers.takes.push_back({giver, 0, number, rows});
         result.most_given = std::max(result.most_given, given[giver] += numel(rows));
@@ -248,20 +251,20 @@ Reductions reductions(const Layout& from, const Layout& to, int64_t rank, bool s
   Reductions result{.parts = reducing.parts()};
   if (const auto here = from.mesh.coordinate_of(rank)) result.contributions.gives = reducing.gives(*here);
   if (const auto here = to.mesh.coordinate_of(rank)) {
-    const std::vector<int64_t> wanting = shared ? reducing.wanting(place_of(to, *here)) : std::vector<int64_t>();
+    const std::vector<Taker> wanting = shared ? reducing.wanting(place_of(to, *here)) : std::vector<Taker>();
     for (const Meeting& meeting : reducing.meetings(*here)) {
       const size_t piece = result.pieces.size();
       result.pieces.emplace_back(std::max<size_t>(to.shape.size(), 1));  // no rows, of a scalar neither
       for (size_t i = 0; i < meeting.reducers.size(); ++i) {
         RunGrid rows = meeting.share(i);
         if (is_empty(rows)) continue;
-        if (shared) result.results.takes.push_back({meeting.reducers[i], piece, 0, rows});
-        if (meeting.reducers[i] != rank) continue;
+        if (shared) result.results.takes.push_back({meeting.reducers[i].rank, piece, 0, rows});
+        if (meeting.reducers[i].rank != rank) continue;
         for (size_t c = 0; c < result.parts; ++c) {
           result.contributions.takes.push_back(
-              {reducing.giver_of(meeting.source, c, rank), 0, piece * result.parts + c, rows});
+              {reducing.giver_of(meeting.source, c, meeting.reducers[i]), 0, piece * result.parts + c, rows});
         }
-        for (const int64_t taker : wanting) result.results.gives.push_back({taker, piece, 0, rows});
+        for (const Taker& taker : wanting) result.results.gives.push_back({taker.rank, piece, 0, rows});
         result.pieces.back() = std::move(rows);
       }
     }

@@ -31,12 +31,17 @@ struct Reductions {
 /// `shared`: ranks that want the same rows share the work, as where the plan has a second step.
 Reductions reductions(const Layout& from, const Layout& to, int64_t rank, bool shared);
 
-/// The parts of the elements that ranks ask for: `to` names all that all of them want. Each reduces its own, part `c`
-/// of what it calls number `n` having the number n * parts + c.
+/// What one rank does where ranks ask for boxes of a Partial, each reducing its own: `to` names all that all of them
+/// want.
 struct Contributions {
-  size_t parts = 1;
-  Transfers transfers = {};
-  int64_t most_given = 0;  // elements, by any rank
+  struct Piece {
+    size_t number = 0;  // of the part of `to` that it lies in
+    RunGrid rows;
+  };
+  size_t parts = 1;                // that every element has
+  std::vector<Piece> pieces = {};  // that this rank reduces: what lies at one place, of one part of `to`
+  Transfers transfers = {};        // to part `c` of piece `p`, which has the number p * parts + c
+  int64_t most_given = 0;          // elements, by any rank
 };
 Contributions contributions(const Layout& from, const std::vector<RankPart>& to, int64_t rank);
 

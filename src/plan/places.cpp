@@ -1,6 +1,8 @@
 #include "plan/places.h"
 
 #include <algorithm>
+#include <optional>
+#include <unordered_map>
 
 namespace sherd::plan {
 
@@ -39,16 +41,75 @@ std::vector<Dims> places_touched(const Layout& layout, const RunGrid& grid) {
   return places;
 }
 
-int64_t giver(const Mesh& mesh, Dims place, int64_t taker) {
-  const auto stands = mesh.coordinate_of(taker);
-  int64_t turn = taker;
+Taker taker_at(const Layout& to, const Dims& coordinate) {
+  int64_t place = 0;
+  int64_t replica = 0;
+  int64_t replicas = 1;
+  for (size_t axis = 0; axis < coordinate.size(); ++axis) {
+    const int64_t n = to.mesh.axes()[axis].size;
+    if (is_shard(to.placements[axis])) {
+      place = place * n + coordinate[axis];
+    } else {
+      replica = replica * n + coordinate[axis];
+      replicas *= n;
+    }
+  }
+  return {to.mesh.rank_at(coordinate), place * replicas + replica};
+}
+
+namespace {
+
+// Closes what a place leaves open for a taker that stands at a coordinate of the mesh, or nowhere in it.
+void close_for(const Mesh& mesh, Dims& place, const std::optional<Dims>& stands, int64_t turn) {
   for (size_t axis = place.size(); axis-- > 0;) {
     if (place[axis] >= 0) continue;
     const int64_t n = mesh.axes()[axis].size;
     place[axis] = stands ? (*stands)[axis] : turn % n;
     turn /= n;
   }
+}
+
+}  // namespace
+
+int64_t giver(const Mesh& mesh, Dims place, const Taker& taker) {
+  close_for(mesh, place, mesh.coordinate_of(taker.rank), taker.turn);
   return mesh.rank_at(place);
+}
+
+int64_t most_times_given(const Layout& from, const Layout& to) {
+  int64_t wanting = 1;  // ranks of one place
+  for (size_t axis = 0; axis < to.placements.size(); ++axis) {
+    if (!is_shard(to.placements[axis])) wanting *= to.mesh.axes()[axis].size;
+  }
+  Dims open(from.placements.size(), 0);  // the axes whose ranks have the same
+  int64_t having = 1;
+  for (size_t axis = 0; axis < open.size(); ++axis) {
+    if (!is_replicate(from.placements[axis])) continue;
+    open[axis] = -1;
+    having *= from.mesh.axes()[axis].size;
+  }
+  if (wanting == 1 || having == 1) return wanting;
+  std::unordered_map<int64_t, int64_t> index_of;  // of ranks, in a mesh that may name them in any order
+  if (!from.mesh.has_default_ranks()) {
+    const std::vector<int64_t> ranks = from.mesh.ranks();
+    for (size_t i = 0; i < ranks.size(); ++i) index_of[ranks[i]] = static_cast<int64_t>(i);
+  }
+  const auto stands_at = [&](int64_t rank) -> std::optional<Dims> {
+    if (from.mesh.has_default_ranks()) return from.mesh.coordinate_of(rank);
+    const auto found = index_of.find(rank);
+    return found == index_of.end() ? std::nullopt : std::optional(from.mesh.coordinate_at(found->second));
+  };
+  std::unordered_map<int64_t, int64_t> given;  // by the place that wants, and who of those that have gives
+  int64_t most = 1;
+  for (int64_t i = 0; i < to.mesh.size(); ++i) {
+    const Taker taker = taker_at(to, to.mesh.coordinate_at(i));
+    Dims who = open;
+    close_for(from.mesh, who, stands_at(taker.rank), taker.turn);
+    int64_t key = taker.turn / wanting;
+    for (size_t axis = 0; axis < who.size(); ++axis) key = key * from.mesh.axes()[axis].size + who[axis];
+    most = std::max(most, ++given[key]);
+  }
+  return most;
 }
 
 namespace {
@@ -87,16 +148,29 @@ std::vector<Dims> measured_places(const Mesh& mesh, int64_t exact_up_to, const P
   return places;
 }
 
-std::vector<Dims> counted_places(const Mesh& mesh) {
-  constexpr int64_t kCounted = 64;
+std::vector<Dims> counted_places(const Mesh& mesh, int64_t most) {
   std::vector<Dims> places;
-  for (int64_t i = 0; i < std::min(mesh.size(), kCounted); ++i) {
+  for (int64_t i = 0; i < std::min(mesh.size(), most); ++i) {
     // Places that lie anywhere, the same in every process.
     const uint64_t anywhere = static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15ULL >> 16;
-    const bool all = mesh.size() <= kCounted;
+    const bool all = mesh.size() <= most;
     places.push_back(mesh.coordinate_at(all ? i : static_cast<int64_t>(anywhere % static_cast<uint64_t>(mesh.size()))));
   }
   return places;
+}
+
+bool is_uneven(const Mesh& mesh, const Dims& shape, const Placements& placements) {
+  std::vector<int64_t> parts(shape.size(), 1);
+  for (size_t axis = 0; axis < placements.size(); ++axis) {
+    const int64_t dim = sharded_dim(placements[axis]);
+    if (dim < 0) continue;
+    if (std::holds_alternative<Ragged>(placements[axis])) return true;
+    parts[static_cast<size_t>(dim)] *= mesh.axes()[axis].size;
+  }
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] % parts[d] != 0) return true;
+  }
+  return false;
 }
 
 bool is_empty(const RunGrid& grid) {

@@ -34,16 +34,33 @@ void for_each_replica(const Mesh& mesh, Dims place, const Visit& visit) {
   }
 }
 
-/// Of the ranks at a place, the one that gives to `taker`: itself where it is one of them.
-int64_t giver(const Mesh& mesh, Dims place, int64_t taker);
+/// A rank that gets rows, and its number among those that do: those of one place of a layout have numbers that follow
+/// each other.
+struct Taker {
+  int64_t rank = 0;
+  int64_t turn = 0;
+};
+/// The rank at a coordinate of the layout that it wants rows of.
+Taker taker_at(const Layout& to, const Dims& coordinate);
+
+/// Of the ranks at a place, the one that gives to `taker`: itself where it is one of them, where it stands in the mesh
+/// the one that stands as it does along the axes that the place leaves open, else they take turns.
+int64_t giver(const Mesh& mesh, Dims place, const Taker& taker);
+
+/// How often a rank gives an element that it has at the most, where ranks want it by `to`: each of these gets it from
+/// one of those that have it, or, of a Partial, from one that has each part.
+int64_t most_times_given(const Layout& from, const Layout& to);
 
 /// Coordinates whose parts are measured: all of a small mesh, the corners of a larger one. Cheap, and enough to compare
 /// plans. Where a user chose the rows of an axis, the corner is where most of them are.
 std::vector<Dims> measured_places(const Mesh& mesh, int64_t exact_up_to, const Placements& from, const Placements& to);
 
-/// Coordinates at which a plan is looked at once more, and its bytes are counted: all of a mesh of up to 64 ranks, 64
-/// of a larger one.
-std::vector<Dims> counted_places(const Mesh& mesh);
+/// Coordinates at which a plan is looked at once more, or its bytes are counted: all of a mesh of up to `most` ranks,
+/// that many of a larger one.
+std::vector<Dims> counted_places(const Mesh& mesh, int64_t most);
+
+/// Whether ranks hold different numbers of rows of a dim.
+bool is_uneven(const Mesh& mesh, const Dims& shape, const Placements& placements);
 
 bool is_empty(const RunGrid& grid);
 

@@ -686,19 +686,25 @@ const char* name_of(Action action) {
 
 Redistribution plan_redistribution(const Mesh& mesh, const Dims& shape, int64_t element_size, const Placements& from,
                                    const Placements& to, const PlanOptions& options) {
-  std::vector<Dims> places = measured_places(mesh, options.prefer == Prefer::simple ? 4 : 16, from, to);
+  // Where nothing is moved there is nothing to compare.
+  const bool simple = options.prefer == Prefer::simple || sherd::numel(shape) == 0;
+  std::vector<Dims> places = measured_places(mesh, simple ? 4 : 16, from, to);
   const bool all_measured = static_cast<int64_t>(places.size()) == mesh.size();
   const int64_t reduced_size = options.reduced_size > 0 ? options.reduced_size : element_size;
   const Task task{mesh, shape, element_size, reduced_size, from, to, places, options.costs, options.staging_bytes};
-  if (options.prefer == Prefer::simple) return Draft(task, Prefer::simple).plan({}).plan;
+  if (simple) return Draft(task, Prefer::simple).plan({}).plan;
   Candidate fewest = best_plan(task, Prefer::bytes);
   const Held before(mesh, shape, from);
-  const std::vector<Dims> everywhere = all_measured ? std::vector<Dims>() : counted_places(mesh);
+  constexpr int64_t kCounted = 64;
+  constexpr int64_t kLookedAt = 256;
   const auto counted = [&](const Redistribution& plan) {
-    return all_measured ? plan : recounted(plan, before, element_size, everywhere);
+    return all_measured ? plan : recounted(plan, before, element_size, counted_places(mesh, kCounted));
   };
   // Where a plan wastes bytes at a place that was not measured, it is measured there, too. Each time a way is ruled
-  // out.
+  // out. Where the rows do not divide, few places may be such.
+  const bool uneven = is_uneven(mesh, shape, from) || is_uneven(mesh, shape, to);
+  const std::vector<Dims> everywhere =
+      all_measured ? std::vector<Dims>() : counted_places(mesh, uneven ? kLookedAt : kCounted);
   for (size_t left = everywhere.size(); left > 0; --left) {
     const auto place = wasteful_place(fewest.plan, before, everywhere);
     if (!place) break;

@@ -22,11 +22,11 @@ Transfers sorted(Transfers transfers) {
   return transfers;
 }
 
-std::vector<Transfer> takes_of(const Layout& from, const RankPart& wanted) {
+std::vector<Transfer> takes_of(const Layout& from, const RankPart& wanted, int64_t turn) {
   std::vector<Transfer> takes;
   if (is_empty(wanted.rows)) return takes;
   for (const Dims& place : places_touched(from, wanted.rows)) {
-    const int64_t other = giver(from.mesh, place, wanted.rank);
+    const int64_t other = giver(from.mesh, place, {wanted.rank, turn});
     RunGrid rows = intersect(grid_of(from, *from.mesh.coordinate_of(other)), wanted.rows);
     takes.push_back({other, 0, wanted.number, std::move(rows)});
   }
@@ -35,7 +35,9 @@ std::vector<Transfer> takes_of(const Layout& from, const RankPart& wanted) {
 
 Transfers transfers(const Layout& from, const Layout& to, int64_t rank) {
   Transfers result;
-  if (const auto here = to.mesh.coordinate_of(rank)) result.takes = takes_of(from, {rank, 0, grid_of(to, *here)});
+  if (const auto here = to.mesh.coordinate_of(rank)) {
+    result.takes = takes_of(from, {rank, 0, grid_of(to, *here)}, taker_at(to, *here).turn);
+  }
   const auto here = from.mesh.coordinate_of(rank);
   if (!here) return sorted(std::move(result));
   const RunGrid held = grid_of(from, *here);
@@ -43,9 +45,9 @@ Transfers transfers(const Layout& from, const Layout& to, int64_t rank) {
   const Dims mine = place_of(from, *here);  // as a taker sees it: where the rows lie
   for (const Dims& place : places_touched(to, held)) {
     for_each_replica(to.mesh, place, [&](const Dims& there) {
-      const int64_t taker = to.mesh.rank_at(there);
+      const Taker taker = taker_at(to, there);
       if (giver(from.mesh, mine, taker) != rank) return;
-      result.gives.push_back({taker, 0, 0, intersect(held, grid_of(to, there))});
+      result.gives.push_back({taker.rank, 0, 0, intersect(held, grid_of(to, there))});
     });
   }
   return sorted(std::move(result));
@@ -54,7 +56,7 @@ Transfers transfers(const Layout& from, const Layout& to, int64_t rank) {
 Transfers transfers(const Layout& from, const std::vector<RankPart>& to, int64_t rank) {
   Transfers result;
   for (const RankPart& part : to) {
-    for (Transfer& transfer : takes_of(from, part)) {
+    for (Transfer& transfer : takes_of(from, part, part.rank)) {
       if (transfer.rank == rank) result.gives.push_back({part.rank, 0, part.number, transfer.rows});
       if (part.rank == rank) result.takes.push_back(std::move(transfer));
     }

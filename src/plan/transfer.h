@@ -37,8 +37,8 @@ Transfers sorted(Transfers transfers);
 // The layouts have no Partials. Where several ranks hold the same rows, a taker gets them from itself if it is one of
 // them, else from the one that stands where the taker stands along the axes that do not cut, else they take turns.
 
-/// What the taker of `wanted` gets, and from whom.
-std::vector<Transfer> takes_of(const Layout& from, const RankPart& wanted);
+/// What the taker of `wanted` gets, and from whom; `turn` as in plan/places.h.
+std::vector<Transfer> takes_of(const Layout& from, const RankPart& wanted, int64_t turn);
 
 Transfers transfers(const Layout& from, const Layout& to, int64_t rank);
 /// To boxes that the ranks ask for.

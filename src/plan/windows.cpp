@@ -28,7 +28,31 @@ bool is_cut(const Mesh& mesh, const Placements& placements, int64_t dim) {
   return false;
 }
 
+// One number for every dim; nothing where the list has neither one for all nor one for each.
+std::optional<Dims> per_dim(const Dims& list, size_t dims, int64_t otherwise) {
+  if (list.size() == dims) return list;
+  if (list.size() > 1) return std::nullopt;
+  return Dims(dims, list.empty() ? otherwise : list[0]);
+}
+
 }  // namespace
+
+std::optional<std::vector<Windows>> windows_of(size_t dims, const WindowLists& lists) {
+  const auto kernel = per_dim(lists.kernel, dims, 1);
+  const auto stride = per_dim(lists.stride, dims, 1);
+  const auto padding = per_dim(lists.padding, dims, 0);
+  const auto dilation = per_dim(lists.dilation, dims, 1);
+  if (!kernel || !stride || !padding || !dilation) return std::nullopt;
+  std::vector<Windows> windows;
+  for (size_t i = 0; i < dims; ++i) {
+    if ((*kernel)[i] < 1 || (*stride)[i] < 1 || (*padding)[i] < 0 || (*dilation)[i] < 1) return std::nullopt;
+    windows.push_back({.stride = (*stride)[i],
+                       .padding = (*padding)[i],
+                       .reach = (*dilation)[i] * ((*kernel)[i] - 1) + 1,
+                       .hangs_over = lists.ceil_mode});
+  }
+  return windows;
+}
 
 int64_t Windows::count(int64_t rows) const {
   const int64_t room = rows + 2 * padding - reach + (hangs_over ? stride - 1 : 0);
@@ -43,14 +67,16 @@ int64_t HaloRows::skip(size_t piece, const Windows& windows) const {
 
 std::optional<WindowPlan> plan_windows(const Mesh& mesh, const WindowCall& call) {
   const int64_t spatial = call.first_spatial();
-  if (spatial < 1) return std::nullopt;
+  if (spatial < 1 || call.input.size() < 3) return std::nullopt;
   Dims output_sizes = call.input;
   if (call.weight) output_sizes[1] = (*call.weight)[0];
   std::vector<int64_t> cut;
   for (size_t i = 0; i < call.windows.size(); ++i) {
     const int64_t dim = spatial + static_cast<int64_t>(i);
     int64_t& rows = output_sizes[static_cast<size_t>(dim)];
-    rows = call.windows[i].count(rows);
+    const int64_t results = call.windows[i].count(rows);
+    if (results == 0 && rows > 0) return std::nullopt;  // torch says what is wrong
+    rows = results;
     if (is_cut(mesh, call.input_placements, dim)) cut.push_back(dim);
   }
   if (cut.empty()) return std::nullopt;

@@ -21,6 +21,19 @@ struct Windows {
   int64_t count(int64_t rows) const;
 };
 
+/// What a call says of its windows. A list is empty, one number for all dims, or has one per dim.
+struct WindowLists {
+  Dims kernel;
+  Dims stride;  // 1 where it is empty
+  Dims padding;
+  Dims dilation;
+  bool ceil_mode = false;
+};
+
+/// The windows along so many dims; nothing where torch has none of that kind: lists of another length, windows of no
+/// rows or no step.
+std::optional<std::vector<Windows>> windows_of(size_t dims, const WindowLists& lists);
+
 /// A convolution or pool. The last dims of the input are those that windows move along.
 struct WindowCall {
   Dims input;
@@ -53,8 +66,8 @@ struct WindowPlan {
   std::vector<HaloRows> halos;  // one per spatial dim that is sharded
 };
 
-/// Nothing where no spatial dim is sharded, or one is not in pieces. Batch and channels that come out may be sharded
-/// beside them.
+/// Nothing where no spatial dim is sharded, or one is not in pieces, or where a window has no place. Batch and channels
+/// that come out may be sharded beside them.
 std::optional<WindowPlan> plan_windows(const Mesh& mesh, const WindowCall& call);
 
 }  // namespace sherd::plan

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "comm/call.h"
 #include "comm/errors.h"
 #include "sharded/call_tensors.h"
 #include "sharded/moves.h"
@@ -103,10 +104,12 @@ Tensor moved_dtensor(const Tensor& tensor, const DeviceMesh& mesh, const Placeme
   const std::vector<Tensor> pieces = plain_pieces(tensor);
   for (size_t i = 0; i < pieces.size(); ++i) held.push_back({pieces[i], plan::grid_of(from.boxes[i])});
   const auto parts = from.parts();
-  const int64_t staged = largest_part(to) + largest(parts) * replicas(to);
+  const TensorText text{dtype_name(tensor.scalar_type()), from.size, placements};
+  const PurposePtr purpose =
+      purpose_with_boxes("a ShardedTensor to " + to_string(text, mesh.mesh()) + " on " + to_string(mesh.mesh()), parts);
   swap_parts(*from.holders.group(), std::move(held), {{local, plan::grid_of(to, *mesh.coordinate())}},
              plan::transfers(parts, to, from.holders.rank()),
-             {.bytes = staged * static_cast<int64_t>(tensor.element_size())});
+             {.purpose = purpose, .elements = largest_part(to) + largest(parts) * replicas(to)});
   return wrap(spec, local);
 }
 
@@ -123,9 +126,11 @@ Tensor moved_sharded(const Tensor& dtensor, const ShardedLayoutPtr& to) {
   if (mesh.coordinate()) {
     const Layout from = meta->spec->layout();
     const auto parts = to->parts();
-    const int64_t bytes = (largest_part(from) + largest(parts)) * static_cast<int64_t>(dtensor.element_size());
+    const PurposePtr purpose =
+        purpose_with_boxes(describe(*meta->spec, dtensor.scalar_type()) + " to a ShardedTensor", parts);
     swap_parts(*to->holders.group(), {{current_local(*meta).contiguous(), plan::grid_of(from, *mesh.coordinate())}},
-               std::move(wanted), plan::transfers(from, parts, to->holders.rank()), {.bytes = bytes});
+               std::move(wanted), plan::transfers(from, parts, to->holders.rank()),
+               {.purpose = purpose, .elements = largest_part(from) + largest(parts)});
   }
   return wrap_sharded(to, std::move(pieces), dtensor.scalar_type());
 }

@@ -75,11 +75,14 @@ void swap(const Holders& holders, std::vector<HeldPart> from, std::vector<HeldPa
           const std::vector<RankPart>& all_from, const std::vector<RankPart>& all_to, const at::TensorOptions& options,
           size_t ndim, std::optional<int64_t> staged = {}) {
   if (!holders.group()) return;
-  const int64_t elements = staged.value_or(largest(all_from) + largest(all_to));
-  const int64_t bytes = elements * static_cast<int64_t>(options.dtype().itemsize());
+  std::vector<RankPart> all = all_from;
+  all.insert(all.end(), all_to.begin(), all_to.end());
+  const PurposePtr purpose =
+      purpose_with_boxes("a ShardedTensor of " + dtype_name(options.dtype().toScalarType()), all);
   if (from.empty() && to.empty()) from.push_back({at::empty({0}, options), plan::RunGrid(ndim)});
-  swap_parts(*holders.group(), std::move(from), std::move(to), plan::transfers(all_from, all_to, holders.rank()),
-             {.bytes = bytes, .limit = kStagingBytes});
+  swap_parts(
+      *holders.group(), std::move(from), std::move(to), plan::transfers(all_from, all_to, holders.rank()),
+      {.purpose = purpose, .elements = staged.value_or(largest(all_from) + largest(all_to)), .limit = kStagingBytes});
 }
 
 std::vector<Tensor> allocated(const ShardedLayout& layout, c10::ScalarType dtype) {

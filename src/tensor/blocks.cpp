@@ -58,8 +58,9 @@ bool lie_in_order(const RunGrid& rows, const BlockLists& blocks) {
 }
 
 // The part itself where its memory can be sent or received into as it is.
-std::optional<Tensor> whole_part(const std::vector<HeldPart>& parts, const Round& round) {
+std::optional<Tensor> whole_part(const std::vector<HeldPart>& parts, const Round& round, c10::ScalarType travels) {
   if (parts.size() != 1 || round.total() != parts[0].tensor.numel()) return std::nullopt;
+  if (parts[0].tensor.scalar_type() != travels) return std::nullopt;
   if (!lie_in_order(parts[0].rows, round.blocks)) return std::nullopt;
   return parts[0].tensor.view({-1});
 }
@@ -78,15 +79,21 @@ void walk(const Tensor& buffer, const Round& round, const Visit& visit) {
   }
 }
 
-bool is_converted(const BlockSwap& swap, const at::TensorOptions& options) {
-  return swap.travels && *swap.travels != options.dtype().toScalarType();
+const Tensor& like(const BlockSwap& swap) { return (swap.from.empty() ? swap.to : swap.from).front().tensor; }
+
+c10::ScalarType travels(const BlockSwap& swap) { return swap.travels.value_or(like(swap).scalar_type()); }
+
+bool is_converted(const BlockSwap& swap) {
+  const c10::ScalarType type = travels(swap);
+  const auto differs = [&](const HeldPart& part) { return part.tensor.scalar_type() != type; };
+  return std::any_of(swap.from.begin(), swap.from.end(), differs) ||
+         std::any_of(swap.to.begin(), swap.to.end(), differs);
 }
 
-void run_round(const BlockSwap& swap, const Round& out, const Round& in, const at::TensorOptions& parts) {
-  const bool converted = is_converted(swap, parts);
-  const at::TensorOptions options = converted ? parts.dtype(*swap.travels) : parts;
+void run_round(const BlockSwap& swap, const Round& out, const Round& in) {
+  const at::TensorOptions options = like(swap).options().dtype(travels(swap));
   Tensor sent;
-  if (auto whole = converted ? std::nullopt : whole_part(swap.from, out)) {
+  if (auto whole = whole_part(swap.from, out, travels(swap))) {
     sent = *whole;
   } else {
     sent = empty_large({out.total()}, options);
@@ -95,7 +102,7 @@ void run_round(const BlockSwap& swap, const Round& out, const Round& in, const a
       get(part.tensor, part.rows, block.rows, place);
     });
   }
-  const auto direct = converted ? std::nullopt : whole_part(swap.to, in);
+  const auto direct = whole_part(swap.to, in, travels(swap));
   const Tensor received = direct ? *direct : empty_large({in.total()}, options);
   if (swap.reduce) {
     reduce_scatter(swap.group, received, sent, *swap.reduce, out.numels).wait();
@@ -133,21 +140,22 @@ std::vector<ByteRuns> runs_of(const std::vector<HeldPart>& parts, const BlockLis
 }
 
 // From part to part, with nothing beside them. False where the transport cannot.
-bool run_in_place(const BlockSwap& swap, const Tensor& like) {
-  if (swap.reduce || is_converted(swap, like.options()) ||
-      !moves_runs(swap.group, like.device().type(), swap.gather ? "all_gather" : "all_to_all")) {
+bool run_in_place(const BlockSwap& swap) {
+  const Tensor& any = like(swap);
+  if (swap.reduce || is_converted(swap) ||
+      !moves_runs(swap.group, any.device().type(), swap.gather ? "all_gather" : "all_to_all")) {
     return false;
   }
   // What is this small is packed sooner than all its runs are listed; who packs is nobody else's affair.
   constexpr int64_t kSmall = int64_t{64} * 1024;
-  const auto bytes = (elements(swap.gives) + elements(swap.takes)) * static_cast<int64_t>(like.element_size());
+  const auto bytes = (elements(swap.gives) + elements(swap.takes)) * static_cast<int64_t>(any.element_size());
   if (bytes <= kSmall) {
-    run_round(swap, round_of(swap.gives, 1, 0), round_of(swap.takes, 1, 0), like.options());
+    run_round(swap, round_of(swap.gives, 1, 0), round_of(swap.takes, 1, 0));
     return true;
   }
   const RunMove move{.gives = runs_of(swap.from, swap.gives, &ByteRuns::add_to_read),
                      .takes = runs_of(swap.to, swap.takes, &ByteRuns::add_to_write),
-                     .like = like};
+                     .like = any};
   if (swap.gather) {
     all_gather_runs(swap.group, move);
   } else {
@@ -159,13 +167,13 @@ bool run_in_place(const BlockSwap& swap, const Tensor& like) {
 }  // namespace
 
 void run_swap(const BlockSwap& swap) {
-  const Tensor& like = (swap.from.empty() ? swap.to : swap.from).front().tensor;
-  if (run_in_place(swap, like)) return;
-  const at::TensorOptions options = like.options();
+  if (run_in_place(swap)) return;
   for (int64_t round = 0; round < swap.rounds; ++round) {
-    run_round(swap, round_of(swap.gives, swap.rounds, round), round_of(swap.takes, swap.rounds, round), options);
+    run_round(swap, round_of(swap.gives, swap.rounds, round), round_of(swap.takes, swap.rounds, round));
   }
 }
+
+int64_t packed_size(const BlockSwap& swap) { return static_cast<int64_t>(c10::elementSize(travels(swap))); }
 
 int64_t rounds_for(int64_t bytes, int64_t staging_bytes) {
   constexpr int64_t kMost = 65'536;

@@ -24,8 +24,8 @@ struct Block {
   plan::RunGrid rows;
 };
 
-/// What one rank sends and receives in one exchange. All parts have one dtype and device. Both sides of a message list
-/// its blocks in the same order and name the same rows.
+/// What one rank sends and receives in one exchange. The parts of `from` have one dtype, those of `to` one, and all one
+/// device. Both sides of a message list its blocks in the same order and name the same rows.
 struct BlockSwap {
   Group group;
   std::vector<HeldPart> from = {};
@@ -34,13 +34,17 @@ struct BlockSwap {
   std::vector<std::vector<Block>> takes = {};  // per member; one list where they are reduced (`reduce`)
   bool gather = false;
   std::optional<ReduceOp> reduce = {};
-  /// The type in which values travel; none: that of the parts. They are converted as they are packed.
+  /// The type in which values travel; none: that of `from`, or of `to` where a rank gives nothing. They are converted
+  /// as they are packed and unpacked.
   std::optional<c10::ScalarType> travels = {};
   /// In how many parts it is done, the same on every rank: more of them need less memory beside `from` and `to`.
   int64_t rounds = 1;
 };
 
 void run_swap(const BlockSwap& swap);
+
+/// Bytes of an element on its way, where it is packed.
+int64_t packed_size(const BlockSwap& swap);
 
 /// The rounds that keep what is packed under `staging_bytes`, where no rank packs and unpacks more than `bytes`. Not
 /// more than 65,536: each takes a call.

@@ -30,8 +30,6 @@ using at::Tensor;
 using detail::HeldPart;
 using plan::RankPart;
 
-constexpr int64_t kStagingBytes = RedistributeOptions().staging_bytes;
-
 // The boxes of every rank of the group.
 std::vector<RankPart> boxes_of_all(const Group& group, const std::vector<Box>& mine) {
   const std::vector<std::string> texts = all_gather_text(group, detail::to_lines(mine));
@@ -97,8 +95,15 @@ void check_inside(const char* operation, const Box& box, const Dims& shape) {
                         .help(fmt::format("boxes inside {}", to_string(whole))));
 }
 
+void check_staging(const char* operation, int64_t staging_bytes, const char* help) {
+  if (staging_bytes >= 1) return;
+  throw_value_error(ErrorText(operation, "the staging buffer must hold something")
+                        .fact("staging_bytes", std::to_string(staging_bytes))
+                        .help(help));
+}
+
 std::vector<Tensor> read_parts(const Tensor& dtensor, const std::vector<Box>& boxes,
-                               const std::vector<RankPart>& wanted) {
+                               const std::vector<RankPart>& wanted, const ReadParts& options) {
   DTensorMeta* meta = meta_of(dtensor);
   const DeviceMesh& mesh = meta->spec->mesh;
   const Layout layout = meta->spec->layout();
@@ -109,16 +114,17 @@ std::vector<Tensor> read_parts(const Tensor& dtensor, const std::vector<Box>& bo
     results.push_back(at::empty(box.size, local.options()));
     to.push_back({results.back(), plan::grid_of(box)});
   }
-  if (meta->spec->has_partial) check_can_reduce("read_boxes", layout, local.options(), {});
+  if (meta->spec->has_partial) check_can_reduce(options.operation, layout, local.options(), {});
   if (local.is_meta()) return results;
   // Bytes are sent as they lie in memory.
   const HeldPart held{local.resolve_conj().resolve_neg().contiguous(), plan::grid_of(layout, *mesh.coordinate())};
   const int64_t rank = mesh.world().rank();
+  const PurposePtr purpose =
+      purpose_with_boxes(fmt::format("{} {}", options.operation, describe(*meta->spec, local.scalar_type())), wanted);
   const plan::Contributions parts = plan::contributions(layout, wanted, rank);
   if (parts.parts == 1) {  // no Partials
-    const int64_t staged = parts.most_given + largest(wanted);
     swap_parts(group_of(mesh), {held}, std::move(to), plan::transfers(layout, wanted, rank),
-               {.bytes = staged * static_cast<int64_t>(local.element_size()), .limit = kStagingBytes});
+               {.purpose = purpose, .elements = parts.most_given + largest(wanted), .limit = options.staging_bytes});
     return results;
   }
   PartsToReduce all{.layout = layout,
@@ -127,28 +133,38 @@ std::vector<Tensor> read_parts(const Tensor& dtensor, const std::vector<Box>& bo
                     .contributions = parts.transfers,
                     .most_taken = largest(wanted),
                     .most_given = parts.most_given};
-  for (const HeldPart& box : to) all.pieces.push_back({box.rows, box});
-  reduce_parts(group_of(mesh), {&all}, {});
+  for (const plan::Contributions::Piece& piece : parts.pieces) all.pieces.push_back({piece.rows, to.at(piece.number)});
+  reduce_parts(group_of(mesh), {&all}, {.purpose = purpose, .staging_bytes = options.staging_bytes});
   return results;
 }
 
 }  // namespace detail
 
-std::vector<Tensor> read_boxes(const Tensor& tensor, const std::vector<Box>& boxes) {
+namespace {
+
+constexpr const char* kBoxesHelp = "BoxesOptions{.staging_bytes = 64 << 20}";
+
+}  // namespace
+
+std::vector<Tensor> read_boxes(const Tensor& tensor, const std::vector<Box>& boxes, const BoxesOptions& options) {
   constexpr const char* kOperation = "read_boxes";
   const auto& given = detail::require_dtensor(kOperation, tensor).spec;
   if (!given->mesh.coordinate()) return {};
   const Group group = detail::group_of(given->mesh);
-  agree(group, kOperation, [&] {
+  const auto told = detail::answers_of_all(group, kOperation, [&] {
+    detail::check_staging(kOperation, options.staging_bytes, kBoxesHelp);
     for (const Box& box : boxes) detail::check_inside(kOperation, box, given->sizes);
+    return to_string(tensor);
   });
+  check_same_tensor(kOperation, group, told);
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const Tensor settled = given->boxes ? detail::redistributed(tensor, given->placements) : tensor;
-  return detail::read_parts(settled, boxes, boxes_of_all(group, boxes));
+  return detail::read_parts(settled, boxes, boxes_of_all(group, boxes),
+                            {.operation = kOperation, .staging_bytes = options.staging_bytes});
 }
 
 Tensor from_boxes(const std::vector<BoxTensor>& boxes, const Dims& shape, const DeviceMesh& mesh, Placements placements,
-                  c10::ScalarType dtype) {
+                  c10::ScalarType dtype, const BoxesOptions& boxes_options) {
   constexpr const char* kOperation = "from_boxes";
   placements = detail::checked(kOperation, mesh, shape, std::move(placements));
   for (const Placement& p : placements) {
@@ -162,6 +178,7 @@ Tensor from_boxes(const std::vector<BoxTensor>& boxes, const Dims& shape, const 
   if (!mesh.coordinate()) return detail::wrap(spec, at::empty({0}, options));
   const Group group = detail::group_of(mesh);
   const auto told = detail::answers_of_all(group, kOperation, [&] {
+    detail::check_staging(kOperation, boxes_options.staging_bytes, kBoxesHelp);
     for (const BoxTensor& piece : boxes) {
       detail::check_inside(kOperation, piece.box, shape);
       if (piece.tensor.sizes() == at::IntArrayRef(piece.box.size) && piece.tensor.scalar_type() == dtype) continue;
@@ -197,9 +214,11 @@ Tensor from_boxes(const std::vector<BoxTensor>& boxes, const Dims& shape, const 
   for (const BoxTensor& piece : boxes) {
     from.push_back({piece.tensor.detach().to(mesh.device()).contiguous(), plan::grid_of(piece.box)});
   }
-  const int64_t staged = detail::largest_part(layout) + detail::largest(held) * detail::replicas(layout);
+  const detail::PurposePtr purpose = detail::purpose_with_boxes(fmt::format("{} {}", kOperation, told[0]), held);
   detail::swap_parts(group, std::move(from), {{local, wanted}}, plan::transfers(held, layout, mesh.world().rank()),
-                     {.bytes = staged * static_cast<int64_t>(local.element_size()), .limit = kStagingBytes});
+                     {.purpose = purpose,
+                      .elements = detail::largest_part(layout) + detail::largest(held) * detail::replicas(layout),
+                      .limit = boxes_options.staging_bytes});
   return detail::wrap(spec, local);
 }
 

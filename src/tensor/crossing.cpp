@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "comm/huge_pages.h"
+#include "comm/mesh_group.h"
 #include "comm/step_scope.h"
 #include "plan/places.h"
 #include "plan/relabel.h"
@@ -78,11 +79,15 @@ CrossingPtr make_crossing(const CrossingKey& key) {
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   way->all = world.group(ranks);
+  if (was) way->having = group_of(from.mesh);
+  // Where ranks share the work of reducing, each gets other rows.
+  const bool shared = reduces(*way) && way->plan.steps.size() > 1;
+  way->most_given = largest_part(before) * (shared ? 1 : plan::most_times_given(before, after));
+  way->most_taken = largest_part(after);
   if (!reduces(*way)) {
     way->transfers = plan::transfers(before, after, world.rank());
     return way;
   }
-  const bool shared = way->plan.steps.size() > 1;
   way->reductions = plan::reductions(before, after, world.rank(), shared);
   if (shared && is) {
     std::vector<int64_t> alike;
@@ -98,15 +103,12 @@ struct Traveller {
   Traveller(const Crossing& crossing, Tensor local)
       : way(crossing),
         before(way.from->layout()),
-        after(way.target->layout()),
         held{std::move(local), grid_at(way.from->mesh, before)},
-        result{empty_large(way.target->local_sizes, held.tensor.options()), grid_at(way.target->mesh, after)} {}
-
-  int64_t element() const { return static_cast<int64_t>(held.tensor.element_size()); }
+        result{empty_large(way.target->local_sizes, held.tensor.options()),
+               grid_at(way.target->mesh, way.target->layout())} {}
 
   const Crossing& way;
   const Layout before;
-  const Layout after;
   const HeldPart held;
   HeldPart result;
   std::vector<HeldPart> pieces = {};  // that this rank reduces for others, too
@@ -122,14 +124,13 @@ using Travellers = std::vector<Traveller*>;
 // one dtype. Every rank has them in the same order.
 class Walk {
  public:
-  Walk(Travellers travellers, const RedistributeOptions& options, bool background)
-      : travellers_(std::move(travellers)), options_(options), background_(background) {}
+  Walk(Travellers travellers, PurposePtr purpose, const RedistributeOptions& options, bool background)
+      : travellers_(std::move(travellers)), purpose_(std::move(purpose)), options_(options), background_(background) {}
 
   void exchange() {
     JointSwap swap;
     for (const Traveller* traveller : travellers_) {
-      const int64_t staged = most_given(traveller->before, traveller->after) + largest_part(traveller->after);
-      swap.bytes += staged * traveller->element();
+      swap.elements += traveller->way.most_given + traveller->way.most_taken;
       swap.add({traveller->held}, {traveller->result}, traveller->way.transfers);
     }
     run(std::move(swap), travellers_, 0);
@@ -151,14 +152,15 @@ class Walk {
                          .pieces = std::move(pieces),
                          .parts = work.parts,
                          .contributions = work.contributions,
-                         .most_taken = largest_part(traveller->after),
-                         .most_given = most_given(traveller->before, traveller->after)});
+                         .most_taken = traveller->way.most_taken,
+                         .most_given = traveller->way.most_given});
     }
     std::vector<const PartsToReduce*> all;
     for (const PartsToReduce& tensor : tensors) all.push_back(&tensor);
     const auto text = [&] { return text_of(travellers_, 0); };
     const StepScope scope(text);
-    reduce_parts(group_for(*travellers_.front()->way.all), all, {options_.staging_bytes, options_.reduce_dtype});
+    reduce_parts(group_for(*travellers_.front()->way.all), all,
+                 {purpose_, options_.staging_bytes, options_.reduce_dtype});
     share_results();
   }
 
@@ -178,7 +180,7 @@ class Walk {
     const Crossing& first = travellers.front()->way;
     const c10::ScalarType own = travellers.front()->held.tensor.scalar_type();
     swap_parts(group_for(step == 0 ? *first.all : *first.alike), std::move(swap.from), std::move(swap.to),
-               swap.transfers, {swap.bytes, options_.staging_bytes, travels_in(own, options_.move_dtype)});
+               swap.transfers, {purpose_, swap.elements, options_.staging_bytes, travels_in(own, options_.move_dtype)});
   }
 
   // Those who want the same and shared the work tell each other. All of them have the same tensors in such a set, and
@@ -200,7 +202,7 @@ class Walk {
       JointSwap swap;
       for (Traveller* traveller : set) {
         // What this one reduced goes to all of the set.
-        swap.bytes += 2 * largest_part(traveller->after) * traveller->element();
+        swap.elements += 2 * traveller->way.most_taken;
         swap.add(traveller->pieces, {traveller->result}, traveller->way.reductions.results);
       }
       run(std::move(swap), set, 1);
@@ -208,6 +210,7 @@ class Walk {
   }
 
   const Travellers travellers_;
+  const PurposePtr purpose_;
   const RedistributeOptions& options_;
   const bool background_;
 };
@@ -237,8 +240,7 @@ std::vector<Tensor> crossed(const std::vector<CrossingPtr>& ways, const std::vec
     const Crossing& way = *ways[i];
     const bool sums = reduces(way);
     if (sums) {
-      check_can_reduce("redistribute", way.from->layout(), locals[i].options(),
-                       {options.staging_bytes, options.reduce_dtype});
+      check_can_reduce("redistribute", way.from->layout(), locals[i].options(), options.reduce_dtype);
     }
     purposes.push_back(way.purpose);
     if (!way.all || locals[i].is_meta()) {
@@ -250,9 +252,9 @@ std::vector<Tensor> crossed(const std::vector<CrossingPtr>& ways, const std::vec
     alike[{sums, given.scalar_type()}].push_back(&travellers.emplace_back(way, given));
     whose.push_back(i);
   }
-  const PurposeScope purpose(common_purpose(purposes));
+  const PurposePtr purpose = common_purpose(purposes);
   for (auto& [kind, together] : alike) {
-    Walk walk(std::move(together), options, background);
+    Walk walk(std::move(together), purpose, options, background);
     if (kind.first) {
       walk.reduce();
     } else {

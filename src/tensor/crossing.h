@@ -23,7 +23,10 @@ struct Crossing {
   plan::Redistribution plan;
   plan::Transfers transfers;    // where nothing is reduced
   plan::Reductions reductions;  // where something is
+  int64_t most_given = 0;       // elements, and
+  int64_t most_taken = 0;       // by any rank: the same on all of them
   std::optional<Group> all;     // the ranks of both meshes; none where this one is in neither
+  std::optional<Group> having;  // those of the mesh that it comes from, where this one is in it
   std::optional<Group> alike;   // those that want what this one wants, where they share the work of reducing it
   std::string text;             // of what is moved where, for the ranks to compare
   PurposePtr purpose;

@@ -168,8 +168,14 @@ Tensor out_of_boxes(const HeldBoxes& held, const Tensor& local, const Placements
     std::vector<RankPart> wants;
     for (const int64_t rank : ranks)
       wants.push_back({rank, 0, plan::grid_of(layout, *mesh.mesh().coordinate_of(rank))});
-    const int64_t staged = largest(has) * replicas(layout) + largest(wants);
-    const Staging staging{.bytes = staged * static_cast<int64_t>(part.element_size()),
+    // What all ranks are told to do, and not just what is exchanged here.
+    const std::string on_mesh = to_string(mesh.mesh());
+    const TensorText tensor{dtype_name(held.dtype), held.size, held.placements};
+    const std::string text = fmt::format("{} {} on {} in boxes -> {} on {}", options.operation,
+                                         to_string(tensor, mesh.mesh()), on_mesh, to_string(to), on_mesh);
+    const PurposePtr purpose = purpose_with_boxes(text, has);
+    const Staging staging{.purpose = purpose,
+                          .elements = largest(has) * replicas(layout) + largest(wants),
                           .limit = options.staging_bytes,
                           .travels = travels_in(part.scalar_type(), options.move_dtype)};
     const Group group = mesh.world().group(ranks);
@@ -209,7 +215,7 @@ std::vector<Tensor> pieces_in_boxes(const char* operation, const Tensor& dtensor
   }
   std::vector<Box> mine;
   for (const Box& box : held.boxes) mine.push_back(broadcast_box(box, held.size, there.sizes()));
-  return read_parts(there, mine, wanted);
+  return read_parts(there, mine, wanted, {.operation = operation});
 }
 
 Tensor brought_to_boxes(const Tensor& dtensor, const SpecPtr& spec) {

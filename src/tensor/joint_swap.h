@@ -12,7 +12,7 @@ struct JointSwap {
   std::vector<HeldPart> from = {};
   std::vector<HeldPart> to = {};
   plan::Transfers transfers = {};
-  int64_t bytes = 0;
+  int64_t elements = 0;  // as in Staging
 
   /// One more tensor: what it gives and takes, numbered from 0 in `more`.
   void add(const std::vector<HeldPart>& gives, const std::vector<HeldPart>& takes, const plan::Transfers& more) {

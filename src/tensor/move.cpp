@@ -22,6 +22,7 @@ using at::Tensor;
 using plan::Action;
 using plan::Held;
 using plan::intersect;
+using plan::numel;
 using plan::shape_of;
 using plan::Step;
 
@@ -89,7 +90,6 @@ class Mover {
       std::erase_if(travellers, [&](Traveller* traveller) { return !go_to_next_call(*traveller); });
       if (travellers.empty()) return;
       const Step& step = travellers.front()->step();
-      for (Traveller* traveller : travellers) traveller->local = traveller->local.to(dtype_for(*traveller));
       const auto text = [&] { return to_string(step, mesh_.mesh()); };
       const StepScope scope(text);
       if (step.action == Action::all_reduce) {
@@ -103,12 +103,20 @@ class Mover {
  private:
   using Travellers = std::vector<Traveller*>;
 
-  // What is summed up in a wider type travels in its own again, unless more is to be added to it.
-  c10::ScalarType dtype_for(const Traveller& traveller) const {
-    const auto reduces = [](const Step& step) { return communicates(step) && step.action != Action::exchange; };
-    const auto next = traveller.steps.begin() + static_cast<std::ptrdiff_t>(traveller.at);
-    const bool sums = std::any_of(next, traveller.steps.end(), reduces);
-    return sums ? reduces_in(traveller.dtype, options_.reduce_dtype) : traveller.dtype;
+  static bool reduces(const Step& step) { return communicates(step) && step.action != Action::exchange; }
+
+  // The type of what a step takes from rank to rank: values are converted as they are packed, so that none of them lie
+  // there twice.
+  c10::ScalarType travels(const Traveller& traveller) const {
+    if (reduces(traveller.step())) return reduces_in(traveller.dtype, options_.reduce_dtype);
+    return travels_in(traveller.local.scalar_type(), options_.move_dtype);
+  }
+
+  // The type of what it leaves: what is summed up in another type is in its own again, unless more is to be added.
+  c10::ScalarType left(const Traveller& traveller) const {
+    if (!reduces(traveller.step())) return traveller.local.scalar_type();
+    const auto next = traveller.steps.begin() + static_cast<std::ptrdiff_t>(traveller.at) + 1;
+    return std::any_of(next, traveller.steps.end(), reduces) ? travels(traveller) : traveller.dtype;
   }
 
   bool go_to_next_call(Traveller& traveller) const {
@@ -141,6 +149,10 @@ class Mover {
     return neutral;
   }
 
+  int64_t bytes_on_the_way(const Traveller& traveller) const {
+    return traveller.local.numel() * static_cast<int64_t>(c10::elementSize(travels(traveller)));
+  }
+
   // As many at once as fit into the staging buffer, and at least one. Ranks that reduce together have equal parts, so
   // they all cut the list alike.
   void all_reduce_all(const Travellers& travellers) const {
@@ -150,7 +162,7 @@ class Mover {
     Travellers batch;
     int64_t bytes = 0;
     for (Traveller* traveller : travellers) {
-      const auto more = static_cast<int64_t>(traveller->local.nbytes());
+      const int64_t more = bytes_on_the_way(*traveller);
       if (!batch.empty() && bytes + more > options_.staging_bytes) {
         all_reduce_batch(group, op, batch);
         batch.clear();
@@ -162,17 +174,38 @@ class Mover {
     all_reduce_batch(group, op, batch);
   }
 
-  static void all_reduce_batch(const Group& group, ReduceOp op, const Travellers& travellers) {
-    if (travellers.size() == 1) {
-      Tensor result = empty_large(travellers[0]->local.sizes(), travellers[0]->local.options());
-      result.copy_(travellers[0]->local);
+  // Where the result lies; through the staging buffer where it has another type there.
+  void all_reduce_one(const Group& group, ReduceOp op, Traveller& traveller) const {
+    Tensor result = empty_large(traveller.local.sizes(), traveller.local.options().dtype(left(traveller)));
+    const c10::ScalarType type = travels(traveller);
+    if (result.scalar_type() == type) {
+      result.copy_(traveller.local);
       all_reduce(group, result, op).wait();
-      travellers[0]->arrive(std::move(result));
+    } else {
+      // What is summed up a second time is in that type already, and contiguous.
+      const bool own = traveller.local.scalar_type() == result.scalar_type();
+      const Tensor from = (own ? result.copy_(traveller.local) : traveller.local.contiguous()).view({-1});
+      const Tensor to = result.view({-1});
+      const int64_t rounds = rounds_for(bytes_on_the_way(traveller), options_.staging_bytes);
+      for (int64_t round = 0; round < rounds; ++round) {
+        const Run rows = chunk(to.numel(), rounds, round);
+        const Tensor staged = empty_large({rows.size}, result.options().dtype(type));
+        staged.copy_(from.narrow(0, rows.offset, rows.size));
+        all_reduce(group, staged, op).wait();
+        to.narrow(0, rows.offset, rows.size).copy_(staged);
+      }
+    }
+    traveller.arrive(std::move(result));
+  }
+
+  void all_reduce_batch(const Group& group, ReduceOp op, const Travellers& travellers) const {
+    if (travellers.size() == 1) {
+      all_reduce_one(group, op, *travellers[0]);
       return;
     }
     int64_t total = 0;
     for (const Traveller* traveller : travellers) total += traveller->local.numel();
-    const Tensor all = empty_large({total}, travellers[0]->local.options());
+    const Tensor all = empty_large({total}, travellers[0]->local.options().dtype(travels(*travellers[0])));
     int64_t at = 0;
     for (const Traveller* traveller : travellers) {
       const Tensor& local = traveller->local;
@@ -183,7 +216,7 @@ class Mover {
     at = 0;
     for (Traveller* traveller : travellers) {
       const Dims sizes = traveller->local.sizes().vec();
-      Tensor part = empty_large(sizes, all.options());
+      Tensor part = empty_large(sizes, all.options().dtype(left(*traveller)));
       part.copy_(all.narrow(0, at, sherd::numel(sizes)).view(sizes));
       traveller->arrive(std::move(part));
       at += sherd::numel(sizes);
@@ -227,9 +260,10 @@ class Mover {
   }
 
   // Nothing is packed or unpacked where the parts of a first dim are gathered.
-  static bool needs_no_staging(const Travellers& travellers) {
+  bool needs_no_staging(const Travellers& travellers) const {
     if (travellers.size() > 1 || !is_gather(travellers[0]->held.placements(), travellers[0]->step())) return false;
     const Traveller& traveller = *travellers[0];
+    if (travels(traveller) != traveller.local.scalar_type()) return false;
     const Dims& shape = traveller.held.layout().shape;
     size_t first = 0;
     while (first < shape.size() && shape[first] == 1) ++first;
@@ -240,51 +274,60 @@ class Mover {
     return traveller.held.cut().empty();
   }
 
-  int64_t rounds(const Travellers& travellers) const {
-    if (needs_no_staging(travellers)) return 1;
-    int64_t bytes = 0;
-    for (const Traveller* traveller : travellers) {
-      const auto element = static_cast<int64_t>(traveller->local.element_size());
-      // Where the target has replicas, a rank sends more than it has, but all together no more than they receive.
-      bytes += 2 * std::max(largest_part(traveller->held.layout()), largest_part(after(*traveller).layout())) * element;
+  // How many of those who take part in an exchange want the same.
+  int64_t wanting(const Step& step) const {
+    int64_t ranks = 1;
+    for (const int64_t axis : step.axes) {
+      const auto is_in = [&](const std::vector<int64_t>& axes) { return std::ranges::find(axes, axis) != axes.end(); };
+      const bool parts =
+          is_shard(step.after[static_cast<size_t>(axis)]) || is_in(step.cut.axes) || is_in(step.cut.sharers);
+      if (!parts) ranks *= mesh_.size(axis);
     }
-    return rounds_for(bytes, options_.staging_bytes);
+    return ranks;
   }
 
   // Exchange: each rank gets what it lacks from the ranks along the axes that shard the tensor now; together they hold
   // all of it exactly once, so nothing is sent twice. Reduce-scatter: each gets its rows of all, reduced.
   void swap(const Travellers& travellers, const Step& step) const {
     const std::vector<Dims> members = peers(step.axes);
-    BlockSwap swap{.group = group_of(step.axes, members), .rounds = rounds(travellers)};
+    BlockSwap swap{.group = group_of(step.axes, members), .travels = travels(*travellers[0])};
     const bool gathers = is_gather(travellers.front()->held.placements(), step);
     if (step.action == Action::reduce_scatter) swap.reduce = partial_op(*travellers[0], step.axes[0]);
     swap.gather = gathers;
-    if (!swap.reduce) swap.travels = travels_in(travellers[0]->local.scalar_type(), options_.move_dtype);
     std::vector<Held> next;
     for (const Traveller* traveller : travellers) {
       next.push_back(after(*traveller));
       swap.from.push_back({traveller->local.contiguous(), traveller->held.grid(here_)});
       RunGrid wanted = next.back().grid(here_);
-      swap.to.push_back({empty_large(shape_of(wanted), traveller->local.options()), std::move(wanted)});
+      const at::TensorOptions options = traveller->local.options().dtype(left(*traveller));
+      swap.to.push_back({empty_large(shape_of(wanted), options), std::move(wanted)});
     }
     swap.gives.resize(gathers ? 1 : members.size());
     swap.takes.resize(swap.reduce ? 1 : members.size());
+    int64_t staged = 0;  // elements that a rank of the group packs and unpacks, at the most
     for (size_t i = 0; i < travellers.size(); ++i) {
+      // Those of one group that gather want the same, and those that reduce have the same rows.
+      int64_t held = numel(swap.from[i].rows);
+      int64_t taken = numel(swap.to[i].rows);
       if (gathers) swap.gives[0].push_back({i, swap.from[i].rows});
       if (swap.reduce) swap.takes[0].push_back({i, swap.to[i].rows});
       for (size_t m = 0; m < members.size(); ++m) {
-        if (gathers) {
-          swap.takes[m].push_back({i, travellers[i]->held.grid(members[m])});
-          continue;
+        if (!swap.reduce) {
+          RunGrid has = travellers[i]->held.grid(members[m]);
+          held = std::max(held, numel(has));
+          swap.takes[m].push_back({i, gathers ? std::move(has) : intersect(has, swap.to[i].rows)});
         }
-        RunGrid wanted = next[i].grid(members[m]);
-        if (swap.reduce) {
-          swap.gives[m].push_back({i, std::move(wanted)});
-        } else {
-          swap.takes[m].push_back({i, intersect(travellers[i]->held.grid(members[m]), swap.to[i].rows)});
-          swap.gives[m].push_back({i, intersect(swap.from[i].rows, wanted)});
+        if (!gathers) {
+          RunGrid wanted = next[i].grid(members[m]);
+          taken = std::max(taken, numel(wanted));
+          swap.gives[m].push_back({i, swap.reduce ? std::move(wanted) : intersect(swap.from[i].rows, wanted)});
         }
       }
+      // An exchange takes what a rank has to all that want it.
+      staged += held * (swap.reduce || gathers ? 1 : wanting(step)) + taken;
+    }
+    if (!needs_no_staging(travellers)) {
+      swap.rounds = rounds_for(staged * packed_size(swap), options_.staging_bytes);
     }
     run_swap(swap);
     for (size_t i = 0; i < travellers.size(); ++i) travellers[i]->arrive(std::move(swap.to[i].tensor));

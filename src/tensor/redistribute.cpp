@@ -16,6 +16,7 @@
 #include "comm/world_state.h"
 #include "sherd/collectives.h"
 #include "sherd/dtensor.h"
+#include "tensor/boxes.h"
 #include "tensor/cause_of.h"
 #include "tensor/checked.h"
 #include "tensor/crossing.h"
@@ -67,11 +68,7 @@ Placements target_on(const detail::Spec& from, const DeviceMesh& mesh, Placement
 }
 
 void check_options(const RedistributeOptions& options) {
-  if (options.staging_bytes < 1) {
-    detail::throw_value_error(ErrorText("redistribute", "the staging buffer must hold something")
-                                  .fact("staging_bytes", std::to_string(options.staging_bytes))
-                                  .help("RedistributeOptions{.staging_bytes = 64 << 20}"));
-  }
+  detail::check_staging("redistribute", options.staging_bytes, "RedistributeOptions{.staging_bytes = 64 << 20}");
 }
 
 // Every rank must be about to do the same.
@@ -123,7 +120,12 @@ void compare_targets(const std::vector<Tensor>& tensors, const Target& to, const
   const DeviceMesh& from = meta_of(tensors.front())->spec->mesh;
   if (detail::is_slice(*to.mesh, from) || detail::is_slice(from, *to.mesh)) return;
   if (!from.coordinate() || from.size() == 1) return;
-  const Group group = detail::group_of(from);
+  const detail::SpecPtr& first = meta_of(tensors.front())->spec;
+  const auto target = detail::intern_spec(*to.mesh, to.placements.front(), first->sizes, first->strides);
+  // Of a large mesh it takes a while to find.
+  const Group group = first->boxes
+                          ? detail::group_of(from)
+                          : *detail::crossing_between(first, target, tensors.front().scalar_type(), options)->having;
   compare_plans(background ? group.in_background() : group, text_of_moves(tensors, to, options));
 }
 
@@ -154,14 +156,22 @@ struct PendingTensors::State {
 
 namespace {
 
-// Whether the mesh's ranks can talk beside what they say in this thread. Where a mesh was made of groups that a program
-// had, there is nothing but these.
+// Whether this rank's groups along the mesh can be talked in beside what it says in its own thread. Where a mesh was
+// made of groups that a program had, there is nothing but these.
 bool has_background(const DeviceMesh& mesh) {
   if (!mesh.coordinate()) return true;
   for (int64_t axis = 0; axis < mesh.ndim(); ++axis) {
     if (!mesh.group(axis).has_background()) return false;
   }
   return true;
+}
+
+// Whether a thread of its own can make this rank's calls of a move. Ranks may answer differently, those outside a mesh
+// know nothing of its groups: each call goes by a group of its own where there is one, whichever thread makes it.
+bool goes_beside(const DeviceMesh& from, const Target& to) {
+  const bool on_the_larger = to.mesh && detail::is_slice(from, *to.mesh);
+  return from.device_type() != c10::DeviceType::Meta && has_background(from) &&
+         (!on_the_larger || has_background(*to.mesh));
 }
 
 // Starts a move whose tensors and targets were checked. It is over before it returns where nothing can go beside.
@@ -180,12 +190,10 @@ std::shared_ptr<PendingTensors::State> start(const std::vector<Tensor>& tensors,
     detail::current_local(*meta_of(tensor));  // a view is brought up to date by this thread
   }
   const DeviceMesh mesh = meta_of(tensors.front())->spec->mesh;
-  const bool background = has_background(mesh) && (!to.mesh || has_background(*to.mesh));
-  const auto move = [state, to, background] {
-    state->moved = moved_to(to, state->tensors, state->options, background);
-  };
+  const auto move = [state, to] { state->moved = moved_to(to, state->tensors, state->options, /*background=*/true); };
   const c10::Device device = meta_of(tensors.front())->local.device();
-  if (!background) {
+  if (!goes_beside(mesh, to)) {
+    mesh.world().state()->background().drain();  // what was started before comes first
     move();
   } else if (device.is_cpu()) {
     state->task = mesh.world().state()->background().start(move);

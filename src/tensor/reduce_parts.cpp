@@ -1,6 +1,7 @@
 #include "tensor/reduce_parts.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 
@@ -32,17 +33,17 @@ Reduction reduction_of(const Layout& layout) {
   return alike ? Reduction{ops.front()} : Reduction{ReduceOp::sum, averaged};
 }
 
-// Nobody adds up complex numbers of 16 bits.
-c10::ScalarType dtype_for(c10::ScalarType dtype, const ReducePartsOptions& options) {
-  const c10::ScalarType chosen = reduces_in(dtype, options.reduce_dtype);
-  return chosen == c10::ScalarType::ComplexHalf ? c10::ScalarType::ComplexFloat : chosen;
+c10::ScalarType dtype_for(c10::ScalarType own, const Reduction& reduction, std::optional<c10::ScalarType> asked) {
+  const c10::ScalarType chosen = reduces_in(own, asked);
+  // Nobody adds up complex numbers of 16 bits.
+  if (chosen == c10::ScalarType::ComplexHalf) return c10::ScalarType::ComplexFloat;
+  // The sum of what is averaged afterwards may be more than 16 bits hold.
+  return reduction.divisor > 1 && c10::isReducedFloatingType(chosen) ? c10::ScalarType::Float : chosen;
 }
 
 void put_reduced(const PartsToReduce& tensor, const std::vector<HeldPart>& arrived, const ReducePartsOptions& options) {
   const Reduction reduction = reduction_of(tensor.layout);
-  c10::ScalarType dtype = dtype_for(tensor.held.tensor.scalar_type(), options);
-  // The sum of what is averaged afterwards may be more than 16 bits hold.
-  if (reduction.divisor > 1 && c10::isReducedFloatingType(dtype)) dtype = c10::ScalarType::Float;
+  const c10::ScalarType dtype = dtype_for(tensor.held.tensor.scalar_type(), reduction, options.reduce_dtype);
   for (size_t p = 0; p < tensor.pieces.size(); ++p) {
     const HeldPart& first = arrived[p * tensor.parts];
     if (first.tensor.numel() == 0) continue;
@@ -56,6 +57,27 @@ void put_reduced(const PartsToReduce& tensor, const std::vector<HeldPart>& arriv
   }
 }
 
+// What lies in memory at a time if all is done in one round, on any rank: parts that have arrived, with what others are
+// sent and what comes from them as it was packed, or with the parts of a piece in the type that they are reduced in,
+// their sum, and that in the tensor's own.
+int64_t staged_bytes(const PartsToReduce& tensor, const ReducePartsOptions& options) {
+  const c10::ScalarType own = tensor.held.tensor.scalar_type();
+  const c10::ScalarType sums = dtype_for(own, reduction_of(tensor.layout), options.reduce_dtype);
+  const auto parts = static_cast<int64_t>(tensor.parts);
+  const auto size = static_cast<int64_t>(c10::elementSize(own));
+  const auto wide = static_cast<int64_t>(c10::elementSize(sums));
+  const int64_t moving = (2 * parts * tensor.most_taken + tensor.most_given) * size;
+  const int64_t reducing = sums == own ? (parts + 1) * size : parts * size + (parts + 1) * wide + size;
+  return std::max(moving, tensor.most_taken * reducing);
+}
+
+// The rounds take shares of a piece and of what is sent of it: these nest only where they are cut from the same rows.
+void check_pieces(const PartsToReduce& tensor) {
+  for (const plan::Transfer& take : tensor.contributions.takes) {
+    TORCH_INTERNAL_ASSERT(take.rows == tensor.pieces.at(take.to / tensor.parts).rows, "a piece lies at several places");
+  }
+}
+
 plan::Transfers share_of(plan::Transfers transfers, int64_t count, int64_t index) {
   for (auto* side : {&transfers.gives, &transfers.takes}) {
     for (plan::Transfer& transfer : *side) transfer.rows = plan::share_of(std::move(transfer.rows), count, index);
@@ -66,18 +88,18 @@ plan::Transfers share_of(plan::Transfers transfers, int64_t count, int64_t index
 }  // namespace
 
 void check_can_reduce(const char* operation, const Layout& layout, const at::TensorOptions& like,
-                      const ReducePartsOptions& options) {
+                      std::optional<c10::ScalarType> reduce_dtype) {
   const Reduction reduction = reduction_of(layout);
-  const Tensor none = at::empty({0}, like.dtype(dtype_for(like.dtype().toScalarType(), options)));
+  const Tensor none = at::empty({0}, like.dtype(dtype_for(like.dtype().toScalarType(), reduction, reduce_dtype)));
   check_reduction(operation, none, reduction.divisor > 1 ? ReduceOp::avg : reduction.op);
 }
 
 void reduce_parts(const Group& group, const std::vector<const PartsToReduce*>& tensors,
                   const ReducePartsOptions& options) {
-  int64_t bytes = 0;  // what arrives before it is reduced, and what others are sent
+  int64_t bytes = 0;
   for (const PartsToReduce* tensor : tensors) {
-    const auto element = static_cast<int64_t>(tensor->held.tensor.element_size());
-    bytes += (static_cast<int64_t>(tensor->parts) * tensor->most_taken + tensor->most_given) * element;
+    check_pieces(*tensor);
+    bytes += staged_bytes(*tensor, options);
   }
   const int64_t rounds = rounds_for(bytes, options.staging_bytes);
   for (int64_t round = 0; round < rounds; ++round) {
@@ -96,7 +118,8 @@ void reduce_parts(const Group& group, const std::vector<const PartsToReduce*>& t
       swap.add({tensor.held}, parts, share_of(tensor.contributions, rounds, turn));
     }
     // One round of its own: these are the rounds.
-    swap_parts(group, std::move(swap.from), std::move(swap.to), swap.transfers, {.limit = options.staging_bytes});
+    swap_parts(group, std::move(swap.from), std::move(swap.to), swap.transfers,
+               {.purpose = options.purpose, .limit = options.staging_bytes});
     // In one order on every rank.
     for (size_t i = 0; i < tensors.size(); ++i) put_reduced(*tensors[i], arrived[i], options);
   }

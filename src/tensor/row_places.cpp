@@ -1,5 +1,7 @@
 #include "tensor/row_places.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 
 namespace sherd::detail {
@@ -25,6 +27,8 @@ RunList positions(const RunList& held, const RunList& rows) {
       local += run.size;
     }
   }
+  // Without this, what is not there would be left out, and the rest taken for all of it.
+  TORCH_INTERNAL_ASSERT(plan::rows_of(result) == plan::rows_of(rows), "rows are not held");
   return result;
 }
 

@@ -7,7 +7,8 @@
 
 namespace sherd::detail {
 
-/// Where `rows` lie in a dim whose local rows are `held`: (local offset, size), in the order of `rows`.
+/// Where `rows` lie in a dim whose local rows are `held`, which has them all: (local offset, size), in the order of
+/// `rows`.
 plan::RunList positions(const plan::RunList& held, const plan::RunList& rows);
 
 /// The same for each dim.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 
 namespace sherd::detail {
 namespace {
@@ -27,6 +28,7 @@ class Places {
 
 void swap_parts(const Group& group, std::vector<HeldPart> from, std::vector<HeldPart> to,
                 const plan::Transfers& transfers, const Staging& staging) {
+  const PurposeScope purpose(staging.purpose);
   // Bytes are sent as they lie in memory: a lazily conjugated or negated tensor is made real first.
   for (HeldPart& part : from) part.tensor = part.tensor.resolve_conj().resolve_neg();
   const Places places(group);
@@ -36,7 +38,7 @@ void swap_parts(const Group& group, std::vector<HeldPart> from, std::vector<Held
   swap.takes.resize(members);
   for (const plan::Transfer& give : transfers.gives) swap.gives[places.of(give.rank)].push_back({give.from, give.rows});
   for (const plan::Transfer& take : transfers.takes) swap.takes[places.of(take.rank)].push_back({take.to, take.rows});
-  swap.rounds = rounds_for(staging.bytes, staging.limit);
+  swap.rounds = rounds_for(staging.elements * packed_size(swap), staging.limit);
   run_swap(swap);
 }
 
@@ -60,9 +62,20 @@ int64_t replicas(const Layout& layout) {
   return ranks;
 }
 
-int64_t most_given(const Layout& from, const Layout& to) {
-  const int64_t holders = replicas(from);
-  return largest_part(from) * ((replicas(to) + holders - 1) / holders);
+PurposePtr purpose_with_boxes(const std::string& what, const std::vector<plan::RankPart>& boxes) {
+  uint64_t hash = 0xcbf29ce484222325;
+  const auto add = [&](int64_t number) { hash = (hash ^ static_cast<uint64_t>(number)) * 0x100000001b3; };
+  for (const plan::RankPart& part : boxes) {
+    add(part.rank);
+    for (const plan::RunList& runs : part.rows) {
+      add(-1);
+      for (const Run& run : runs) {
+        add(run.offset);
+        add(run.size);
+      }
+    }
+  }
+  return std::make_shared<Purpose>(what + ", boxes", hash | 1);
 }
 
 }  // namespace sherd::detail

@@ -56,6 +56,18 @@ TEST_F(MovingErrorTest, NoStagingBuffer) {
             "  help: RedistributeOptions{.staging_bytes = 64 << 20}");
 }
 
+TEST_F(MovingErrorTest, NoStagingBufferForBoxes) {
+  EXPECT_EQ(value_error([&] {
+              from_boxes({{parse_box("[0:4]"), torch::ones({4})}}, {4}, init_device_mesh("cpu", {1}), {Shard(0)},
+                         torch::kFloat, {.staging_bytes = 0});
+            }),
+            "from_boxes: 1 of 1 ranks failed\n"
+            "  rank 0: from_boxes: the staging buffer must hold something\n"
+            "      staging_bytes: 0\n"
+            "      help: BoxesOptions{.staging_bytes = 64 << 20}\n"
+            "  help: mend what these ranks say; no rank went on");
+}
+
 TEST_F(MovingErrorTest, MeshesOfTwoWorlds) {
   const Tensor x = rows(mesh);
   const World elsewhere = fake_world(1, 2);
@@ -153,6 +165,62 @@ TEST(MovingErrorsOnEveryRank, BoxesOfDifferentTensors) {
   expect(errors(usual, {{4, 6}, Shard(0), torch::kDouble}),
          "  rank 0: f32[4@0, 6] on [2]\n"
          "  rank 1: f64[4@0, 6] on [2]\n");
+}
+
+// Of equal size on every rank: the elements would be taken for each other's.
+TEST(MovingErrorsOnEveryRank, BoxesOutOfDifferentTensors) {
+  for (const char* backend : {"threads", "shm", "gloo"}) {
+    const auto texts = errors_of_ranks(2,
+                                       [](World& world) {
+                                         const DeviceMesh mesh = init_device_mesh("cpu", {2});
+                                         const Tensor x =
+                                             distribute_tensor(torch::ones({4, 4, 4}), mesh, {Shard(world.rank())},
+                                                               {.source = std::nullopt});
+                                         read_boxes(x, {parse_box("[0:4, 0:4, 0:4]")});
+                                       },
+                                       {.backend = backend});
+    EXPECT_THAT(texts, Each(std::string("read_boxes: the ranks mean different tensors\n"
+                                        "  rank 0: f32[4@0, 4, 4] on [2]\n"
+                                        "  rank 1: f32[4, 4@0, 4] on [2]\n"
+                                        "  help: call read_boxes with the same shape, placements and dtype on every "
+                                        "rank")));
+  }
+}
+
+TEST(MovingErrorsOnEveryRank, TensorsInBoxesToDifferentTargets) {
+  for (const char* backend : {"threads", "shm", "gloo"}) {
+    const auto texts = errors_of_ranks(
+        2,
+        [](World& world) {
+          const DeviceMesh mesh = init_device_mesh("cpu", {2});
+          const int64_t first = 2 * world.rank();
+          const LocalShardsWrapper local({torch::ones({2, 4, 4})}, {{first, 0, 0}}, {.global_size = Dims{4, 4, 4}});
+          const Tensor x = from_local(local, mesh, {Shard(0)}, {.shape = Dims{4, 4, 4}});
+          redistribute(x, {Shard(1 + world.rank())});
+        },
+        {.backend = backend});
+    EXPECT_THAT(texts, Each(AllOf(HasSubstr("ranks call different things\n"),
+                                  HasSubstr("rank 0: redistribute f32[4@0, 4, 4] on [2] in boxes -> (S(1)) on [2]"),
+                                  HasSubstr("rank 1: redistribute f32[4@0, 4, 4] on [2] in boxes -> (S(2)) on [2]"))));
+  }
+}
+
+// Nobody waits, and everybody hears.
+TEST(MovingErrorsOnEveryRank, WhatIsMovedInTheBackgroundAndNotUsed) {
+  for (const char* backend : {"threads", "shm", "gloo"}) {
+    try {
+      spawn(2,
+            [](World& world) {
+              const DeviceMesh mesh = init_device_mesh("cpu", {2});
+              const Tensor x = distribute_tensor(torch::ones({4, 4, 4}), mesh, {Shard(0)}, {.source = std::nullopt});
+              redistribute_async(x, {Shard(1 + world.rank())});
+            },
+            {.backend = backend});
+      ADD_FAILURE() << "spawn() must rethrow";
+    } catch (const c10::DistBackendError& error) {
+      EXPECT_THAT(error.what_without_backtrace(), HasSubstr("all_to_all: ranks call different things\n"));
+    }
+  }
 }
 
 // Over threads a collective carries what it is for, so that no rank waits for the other, or takes its elements.

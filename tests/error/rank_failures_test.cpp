@@ -10,7 +10,9 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "comm/errors.h"
 #include "comm/hierarchical.h"
+#include "comm/world_state.h"
 #include "error/rank_errors.h"
 #include "sherd/collectives.h"
 #include "sherd/shared_memory.h"
@@ -321,6 +323,65 @@ TEST(RankFailureTest, ARankThatFailedCanCallNothingMore) {
               "barrier: this rank left the group when it failed\n"
               "  group: rank 0\n"
               "  help: start the program again");
+  });
+}
+
+// The others do not wait until the timeout, and whoever does not wait for the task hears of it in the end.
+TEST_P(FailureTest, AFailureInTheBackgroundReachesTheOthersAtOnce) {
+  std::vector<std::string> texts(2);
+  const auto began = std::chrono::steady_clock::now();
+  try {
+    spawn(
+        2,
+        [&](World& world) {
+          const Group beside = world.group().in_background();
+          barrier(beside);
+          if (world.rank() == 1) {
+            world.state()->background().start([] { throw std::out_of_range("index 7 is out of range"); });
+            return;
+          }
+          try {
+            barrier(beside);
+          } catch (const c10::DistBackendError& error) {
+            texts[0] = error.what_without_backtrace();
+            throw;
+          }
+        },
+        GetParam());
+    ADD_FAILURE() << "spawn() must rethrow";
+  } catch (const std::out_of_range& error) {
+    EXPECT_STREQ(error.what(), "index 7 is out of range");
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
+  EXPECT_EQ(texts[0],
+            "barrier: rank 1 failed\n"
+            "  rank 1: index 7 is out of range\n"
+            "  help: mend what rank 1 says; this rank stopped because of it");
+}
+
+// Arguments that are refused are refused on every rank, and a program may go on.
+TEST(RankFailureTest, WhatIsRefusedInTheBackgroundEndsNobody) {
+  spawn(2, [](World& world) {
+    const auto refused = world.state()->background().start(
+        [] { detail::throw_value_error(ErrorText("move", "it is too large").help("a smaller one")); });
+    EXPECT_EQ(value_error([&] { refused->wait(); }), "move: it is too large\n  help: a smaller one");
+    barrier(world.group());
+  });
+}
+
+TEST(RankFailureTest, TheBackgroundStartsAgainAfterItsEnd) {
+  spawn(1, [](World& world) {
+    detail::Background& background = world.state()->background();
+    int runs = 0;
+    const auto run = [&] { background.start([&] { ++runs; })->wait(); };
+    run();
+    background.stop();
+    run();
+    background.end();
+    run();
+    world.fail("out of coffee");
+    run();
+    EXPECT_EQ(runs, 4);
   });
 }
 

@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <numeric>
 #include <random>
 #include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "property/distribute_any.h"
 #include "property/random_layout.h"
@@ -70,6 +72,27 @@ Layout world_layout(RandomLayout& random, int64_t ranks, const Dims& shape, bool
   return {mesh, shape, world_placements(random, mesh, shape, partials)};
 }
 
+// Numbers of any type; doubles where Partials of every kind are to come to them.
+at::Tensor any_numbers(RandomLayout& random, const Layout& layout, const std::vector<c10::ScalarType>& types) {
+  const c10::ScalarType type = types[static_cast<size_t>(random.number(0, static_cast<int64_t>(types.size()) - 1))];
+  const auto& placements = layout.placements;
+  const bool sums = std::any_of(placements.begin(), placements.end(), [](const Placement& p) { return is_partial(p); });
+  const at::Tensor whole = numbered(layout.shape);
+  if (sums) return whole;
+  return c10::isComplexType(type) ? torch::complex(whole, whole + 1).to(type) : whole.to(type);
+}
+
+// The same tensor, of which the ranks' parts lie in memory in any way, and the numbers in any form.
+at::Tensor lying_anyhow(RandomLayout& random, const at::Tensor& tensor) {
+  const at::Tensor local = to_local(tensor);
+  at::Tensor lies = local;
+  const int64_t how = random.number(0, 3);
+  if (how == 1) lies = torch::stack({local, local}, -1).select(-1, 1);
+  if (how == 2 && local.dim() > 1) lies = local.transpose(0, 1).contiguous().transpose(0, 1);
+  if (how == 3 && local.is_complex()) lies = local.conj().resolve_conj().conj();
+  return from_local(lies, mesh_of(tensor), placements_of(tensor), {.shape = tensor.sizes().vec()});
+}
+
 TEST(MovingTest, AnyPlacementsToAnyOther) {
   constexpr int kRanks = 6;
   std::vector<std::string> wrong(kRanks);
@@ -83,8 +106,9 @@ TEST(MovingTest, AnyPlacementsToAnyOther) {
         if (is_partial(p)) p = Replicate();
       }
       const DeviceMesh mesh("cpu", from.mesh);
-      const at::Tensor whole = numbered(shape);
-      const at::Tensor x = distribute_any(whole, mesh, from.placements);
+      const at::Tensor whole = any_numbers(
+          random, from, {torch::kDouble, torch::kBFloat16, torch::kLong, torch::kByte, torch::kComplexFloat});
+      const at::Tensor x = lying_anyhow(random, distribute_any(whole, mesh, from.placements));
       for (const Prefer prefer : {Prefer::bytes, Prefer::latency}) {
         for (const int64_t staging : {int64_t{1} << 20, int64_t{200}}) {
           if (staging == 200 && seed % 4 != 0) continue;  // many rounds take long
@@ -194,8 +218,9 @@ TEST(MovingTest, AnyMeshToAnyOther) {
       const Dims shape = random.shape();
       const Layout from = world_layout(random, kRanks, shape, true);
       const Layout to = world_layout(random, kRanks, shape, false);
-      const at::Tensor whole = numbered(shape);
-      const at::Tensor x = distribute_any(whole, DeviceMesh("cpu", from.mesh), from.placements);
+      const at::Tensor whole = any_numbers(random, from, {torch::kDouble, torch::kHalf, torch::kComplexDouble});
+      const at::Tensor x =
+          lying_anyhow(random, distribute_any(whole, DeviceMesh("cpu", from.mesh), from.placements)).detach();
       x.requires_grad_(true);
       const bool relabel = random.chance(30);
       const at::Tensor y =
@@ -557,6 +582,16 @@ class MemoryMeter final : public c10::MemoryReportingInfoBase {
   int64_t peak = 0;
 };
 
+// What it takes at the most while something is made.
+int64_t peak_of(const std::function<void()>& make) {
+  const auto meter = std::make_shared<MemoryMeter>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
+  make();
+  return meter->peak;
+}
+
+constexpr int64_t kSmallThings = 512 << 10;  // what transports need among them
+
 TEST(MovingTest, MemoryBesideInputAndOutputIsBounded) {
   constexpr int64_t kStaging = 1 << 20;
   spawn(4, [](World&) {
@@ -564,13 +599,9 @@ TEST(MovingTest, MemoryBesideInputAndOutputIsBounded) {
     const int64_t bytes = 1024 * 4096 * 4;
     const auto peak = [&](const Placements& from, const Placements& to) {
       const at::Tensor x = distribute_any(torch::ones({1024, 4096}), mesh, from);
-      const auto meter = std::make_shared<MemoryMeter>();
-      const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
-      const at::Tensor y = redistribute(x, to, {.staging_bytes = kStaging});
-      return meter->peak;
+      return peak_of([&] { const at::Tensor y = redistribute(x, to, {.staging_bytes = kStaging}); });
     };
     const Placement r = Replicate();
-    constexpr int64_t kSmallThings = 512 << 10;  // what transports need among them
     // Shards to shards: the output, and what is under way.
     EXPECT_LE(peak({Shard(0), Shard(1)}, {Shard(1), Shard(0)}), bytes / 4 + kStaging + kSmallThings);
     EXPECT_LE(peak({Shard(0), r}, {Shard(1), r}), bytes / 2 + kStaging + kSmallThings);
@@ -579,6 +610,51 @@ TEST(MovingTest, MemoryBesideInputAndOutputIsBounded) {
     EXPECT_LE(peak({Partial(), r}, {Shard(0), r}), bytes / 2 + kStaging + kSmallThings);
     // Two steps: what lies between them, too.
     EXPECT_LE(peak({Partial(), Shard(0)}, {Shard(0), Shard(0)}), bytes / 2 + bytes / 4 + kStaging + kSmallThings);
+  });
+}
+
+// What is converted is converted in rounds, not as a whole.
+TEST(MovingTest, TypesOnTheWayKeepToTheStagingBuffer) {
+  constexpr int64_t kStaging = 1 << 20;
+  spawn(4, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {4}), turned("cpu", parse_mesh("[4]{3, 1, 0, 2}"));
+    const DeviceMesh two("cpu", parse_mesh("[2]{3, 1}"));
+    const at::Tensor whole = torch::ones({1024, 4096}, torch::kBFloat16);
+    const int64_t bytes = whole.numel() * 2;
+    const auto expect = [&](const DeviceMesh& to, const Placement& from, const Placement& wanted, int64_t output,
+                            RedistributeOptions options) {
+      options.staging_bytes = kStaging;
+      const at::Tensor x = from_local(is_partial(from) ? whole : whole.narrow(0, 256 * world.rank(), 256), mesh, {from},
+                                      {.shape = Dims{1024, 4096}});
+      at::Tensor y;
+      EXPECT_LE(peak_of([&] { y = redistribute(x, to, {wanted}, options); }), output + kStaging + kSmallThings)
+          << to_string(from) << " to " << to_string(wanted) << " on " << to_string(to.mesh());
+      const double right = is_partial(from) ? 4 : 1;
+      EXPECT_TRUE(to_local(y).eq(right).all().item<bool>());
+    };
+    const RedistributeOptions wide{.prefer = Prefer::bytes, .reduce_dtype = torch::kFloat};
+    const RedistributeOptions wider{.prefer = Prefer::bytes, .reduce_dtype = torch::kDouble};
+    const RedistributeOptions moved{.prefer = Prefer::bytes, .move_dtype = torch::kDouble};
+    for (const auto& options : {wide, wider}) {
+      expect(mesh, Partial(), Shard(0), bytes / 4, options);
+      expect(mesh, Partial(), Shard(1), bytes / 4, options);
+      expect(turned, Partial(), Shard(0), bytes / 4, options);
+      expect(two, Partial(), Shard(0), world.rank() % 2 == 1 ? bytes / 2 : 0, options);
+    }
+    expect(mesh, Shard(0), Shard(1), bytes / 4, moved);
+    expect(mesh, Shard(0), Replicate(), bytes, moved);
+    expect(turned, Shard(0), Shard(1), bytes / 4, moved);
+    // Where the results would travel as wide it is one all_reduce.
+    expect(mesh, Partial(), Replicate(), bytes, {.reduce_dtype = torch::kFloat, .move_dtype = torch::kFloat});
+    // What was reduced by shares lies beside it.
+    expect(mesh, Partial(), Replicate(), bytes + bytes / 4, wide);
+    expect(turned, Partial(), Replicate(), bytes + bytes / 4, wide);
+    const at::Tensor x = from_local(whole, mesh, {Partial()});
+    const std::vector<Box> boxes = {parse_box("[0:512, 0:4096]")};
+    std::vector<at::Tensor> read;
+    EXPECT_LE(peak_of([&] { read = read_boxes(x, boxes, {.staging_bytes = kStaging}); }),
+              bytes / 2 + kStaging + kSmallThings);
+    EXPECT_TRUE(read[0].eq(4).all().item<bool>());
   });
 }
 
@@ -609,6 +685,14 @@ TEST(MovingTest, PackingKeepsToTheStagingBuffer) {
           EXPECT_GE(static_cast<int64_t>(given.size()), (kRanks + 1) * kWhole / kStaging);
           const at::Tensor rows = distribute_any(whole, all, {Shard(0)});
           const auto wide = exchanges([&] { redistribute(rows, {Shard(1)}, options); });
+          // One rank has all that the others want.
+          const at::Tensor ragged = distribute_any(whole, all, {Ragged(1, {0, 0, 0, 0, 1024, 1024, 1024})});
+          const auto from_one = exchanges([&] { redistribute(ragged, {Shard(0)}, options); });
+          EXPECT_GE(static_cast<int64_t>(from_one.size()), kWhole / kStaging);
+          const DeviceMesh grid = init_device_mesh("cpu", {2, 3});
+          const at::Tensor halves = distribute_any(whole, grid, {Shard(0), Ragged(1, {0, 0, 0, 1024})});
+          const auto to_many = exchanges([&] { redistribute(halves, {Shard(1), Replicate()}, options); });
+          EXPECT_GE(static_cast<int64_t>(to_many.size()), (3 * kWhole / 2 + kWhole / 2) / kStaging);
           options.move_dtype = torch::kHalf;
           const auto narrow = exchanges([&] { redistribute(rows, {Shard(1)}, options); });
           EXPECT_EQ(2 * std::accumulate(narrow.begin(), narrow.end(), int64_t{0}),
@@ -698,6 +782,26 @@ TEST(MovingTest, BoxesOfPartials) {
   for (const std::string& rank : wrong) EXPECT_EQ(rank, "");
 }
 
+// What lies at several places comes in pieces, each of which is cut into rounds by itself.
+TEST(MovingTest, BoxesOfPartialsInRounds) {
+  for (const char* backend : {"threads", "shm", "gloo"}) {
+    spawn(4,
+          [&](World&) {
+            const DeviceMesh mesh = init_device_mesh("cpu", {2, 2});
+            const at::Tensor whole = numbered({64, 24});
+            for (const Placements& from : {Placements{Shard(0), Partial()}, Placements{Partial(), StridedShard(0, 4)},
+                                           Placements{Ragged(1, {0, 5, 24}), Partial()}}) {
+              const at::Tensor x = distribute_any(whole, mesh, from);
+              const auto read =
+                  read_boxes(x, {parse_box("[0:64, 0:24]"), parse_box("[9:50, 3:20]")}, {.staging_bytes = 2000});
+              EXPECT_TRUE(read[0].equal(whole)) << backend << to_string(from);
+              EXPECT_TRUE(read[1].equal(whole.narrow(0, 9, 41).narrow(1, 3, 17))) << backend << to_string(from);
+            }
+          },
+          {.backend = backend});
+  }
+}
+
 TEST(MovingTest, BoxesBringWhatRanksLack) {
   spawn(4, [](World& world) {
     const DeviceMesh mesh = init_device_mesh("cpu", {4});
@@ -729,6 +833,63 @@ TEST(MovingTest, MovesThatNobodyWaitsForAreCarriedOut) {
     if (world.rank() == 0) return;
     for (PendingTensor& each : pending) EXPECT_EQ(to_local(each.wait()).sum().item<float>(), 64 * 32);
   });
+}
+
+// Ranks outside a mesh of a program's own groups do not know that nothing can go beside what these say.
+TEST(MovingTest, InTheBackgroundToAMeshOfAProgramsOwnGroups) {
+  spawn(4,
+        [](World& world) {
+          const DeviceMesh all = init_device_mesh("cpu", {4});
+          const std::vector<int64_t> members = {0, 1};
+          const bool inside = world.rank() < 2;
+          const Group group = inside ? Group::from_backend(world.group(members).backend(c10::kCPU), members, c10::kCPU)
+                                     : world.group(std::vector<int64_t>{2, 3});
+          const DeviceMesh own = DeviceMesh::from_groups({group}, "cpu", parse_mesh("[2]{0, 1}"));
+          const at::Tensor whole = numbered({8, 8});
+          const at::Tensor x = distribute_any(whole, all, {Shard(0)});
+          PendingTensor before = redistribute_async(x, {Shard(1)});
+          const at::Tensor there = redistribute_async(x, own, {Shard(1)}).wait();
+          EXPECT_TRUE(is_right(there, whole));
+          EXPECT_TRUE(is_right(redistribute_async(there, {Shard(0)}).wait(), whole));
+          EXPECT_TRUE(is_right(redistribute_async(there, all, {Shard(0)}).wait(), whole));
+          EXPECT_TRUE(is_right(before.wait(), whole));
+        },
+        {.timeout = std::chrono::seconds(20)});
+}
+
+TEST(MovingTest, InTheBackgroundWithoutData) {
+  const WorldScope world(fake_world(0, 2));
+  const DeviceMesh mesh("meta", parse_mesh("[2]"));
+  const at::Tensor x = from_local(torch::empty({2, 4}, torch::kMeta), mesh, {Shard(0)}, {.shape = Dims{4, 4}});
+  EXPECT_EQ(to_local(redistribute_async(x, {Shard(1)}).wait()).sizes(), (at::IntArrayRef{4, 2}));
+  EXPECT_EQ(to_local(redistribute(x, {Replicate()}, {.async = true})).sizes(), (at::IntArrayRef{4, 4}));
+}
+
+// The thread of a world remembers plans, which hold the world.
+TEST(MovingTest, WorldsThatMovedInTheBackgroundLeaveNoThreads) {
+  const auto threads = [] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return std::distance(begin(tasks), end(tasks));
+  };
+  const auto run = [](bool fails) {
+    const auto body = [&](World& world) {
+      const DeviceMesh mesh = init_device_mesh("cpu", {2}), turned("cpu", parse_mesh("[2]{1, 0}"));
+      const at::Tensor x = distribute_any(numbered({8, 8}), mesh, {Shard(0)});
+      redistribute_async(x, {Shard(1)}).wait();
+      redistribute_async(x, turned, {Shard(1)}).wait();
+      if (fails && world.rank() == 0) throw std::runtime_error("no licence");
+    };
+    if (fails) {
+      EXPECT_THROW(spawn(2, body), std::runtime_error);
+    } else {
+      spawn(2, body);
+    }
+  };
+  run(false);
+  const auto before = threads();
+  for (int i = 0; i < 6; ++i) run(i % 3 == 2);
+  for (int i = 0; i < 200 && threads() > before; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_LE(threads(), before);
 }
 
 TEST(MovingTest, TheStepsOfARecorderAreThoseOfThePlan) {

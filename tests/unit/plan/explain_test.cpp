@@ -120,6 +120,33 @@ TEST(ExplainTest, AnyNumberOfOperandsGoTogether) {
   EXPECT_EQ(e.bytes, 0);
 }
 
+// Numbers and lists that torch refuses are no windows: the operator is told by its rule, or refused.
+TEST(ExplainTest, WindowsThatAreNoneAreNotCountedAlong) {
+  const Mesh mesh = parse_mesh("[a=2]");
+  const auto along = [&](const char* op, std::vector<const char*> operands, const char* argument, Dims list) {
+    OperatorCall call = call_of(op, mesh, operands);
+    if (std::string(op).starts_with("avg")) call.arguments.emplace_back("kernel_size", Dims{2, 2});
+    call.arguments.emplace_back(argument, std::move(list));
+    try {
+      return to_string(explain(call, mesh)).find("  along ") != std::string::npos;
+    } catch (const std::invalid_argument&) {
+      return false;
+    }
+  };
+  const std::vector<const char*> row{"f32[2, 3, 8@a]", "f32[4, 3, 3]", "-"};
+  const std::vector<const char*> plane{"f32[2, 3, 8@a, 8]"};
+  EXPECT_TRUE(along("convolution", row, "stride", {2}));
+  EXPECT_TRUE(along("avg_pool2d", plane, "stride", {2, 1}));
+  for (const Dims& list : {Dims{0}, Dims{-1}, Dims{1, 1, 1}}) {
+    EXPECT_FALSE(along("convolution", row, "stride", list));
+    EXPECT_FALSE(along("convolution", row, "dilation", list));
+    EXPECT_FALSE(along("avg_pool2d", plane, "stride", list));
+  }
+  EXPECT_FALSE(along("convolution", row, "padding", {-1}));
+  EXPECT_FALSE(along("convolution", {"f32[2, 3, 8@a]", "f32[4, 3, 9]", "-"}, "stride", {1}));
+  EXPECT_FALSE(along("convolution", {"f32[3@a]", "f32[3]", "-"}, "stride", {1}));
+}
+
 // Every operator of the tables, called with too few operands and too many: an explanation or a sentence, no crash.
 TEST(ExplainTest, NoOperatorIsAskedForOperandsThatAreNotThere) {
   const Mesh mesh = parse_mesh("[a=2]");

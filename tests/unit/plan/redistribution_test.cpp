@@ -11,6 +11,7 @@
 #include <set>
 
 #include "plan/crossing.h"
+#include "plan/places.h"
 #include "plan/redistribute.h"
 #include "plan/relabel.h"
 #include "plan/transfer.h"
@@ -640,6 +641,85 @@ TEST(CrossingTest, ThePlanIsTold) {
   EXPECT_EQ(text("f32[16, 4@a]", "[a=4]", "f32[16@a, 4]", "[a=4]"), "exchange@a 48 B");
 }
 
+// One rank of 175 would lose a row that it wants in the end.
+TEST(RedistributionTest, WhereRowsDoNotDivideEveryPlaceOfALargeMeshIsLookedAt) {
+  const Mesh mesh = parse_mesh("[pp=1, dp=7, cp=5, tp=5]");
+  const Placements from = {Replicate(), Ragged(2, {0, 1, 4, 9, 9, 10, 11, 11}), Replicate(), Shard(0)};
+  const Placements to = {Replicate(), Shard(2), Ragged(0, {0, 0, 1, 1, 1, 1}), Shard(2)};
+  const auto plan = plan_redistribution(mesh, {1, 4, 11, 5}, 4, from, to, {.prefer = Prefer::bytes});
+  EXPECT_EQ(to_string(plan, mesh), "exchange@dp@tp 1 B");
+}
+
+// Nothing is searched for nothing.
+TEST(RedistributionTest, WithoutElementsThePlanIsTheFirstOne) {
+  const Mesh mesh = parse_mesh("[a=8, b=8, c=8]");
+  const Placements from = {Shard(0), Shard(1), Partial()};
+  const Placements to = {Replicate(), Shard(0), Replicate()};
+  const auto text = [&](Prefer prefer, int64_t rows) {
+    return to_string(plan_redistribution(mesh, {rows, 1 << 20}, 4, from, to, {.prefer = prefer}), mesh);
+  };
+  EXPECT_EQ(text(Prefer::bytes, 0), text(Prefer::simple, 0));
+  EXPECT_EQ(text(Prefer::latency, 0), text(Prefer::simple, 0));
+}
+
+// Ranks that hold the same share the giving, whatever the numbers of those that want it, and none gives an element more
+// often than all ranks count with.
+TEST(CrossingTest, ReplicasShareTheGiving) {
+  const auto given = [](const Layout& from, const Layout& to) {
+    std::map<int64_t, int64_t> elements;
+    for (const int64_t rank : from.mesh.ranks()) {
+      for (const Transfer& give : transfers(from, to, rank).gives) elements[rank] += numel(give.rows);
+    }
+    return elements;
+  };
+  const auto layout = [](const char* mesh, Placements placements) {
+    return Layout{parse_mesh(mesh), {8}, std::move(placements)};
+  };
+  using Given = std::map<int64_t, int64_t>;
+  const Layout whole = layout("[2]{0, 1}", {Replicate()});
+  EXPECT_EQ(given(whole, layout("[3]{2, 4, 6}", {Replicate()})), (Given{{0, 16}, {1, 8}}));
+  EXPECT_EQ(given(whole, layout("[4]{2, 4, 6, 8}", {Shard(0)})), (Given{{0, 4}, {1, 4}}));
+  EXPECT_EQ(given(layout("[2, 2]", {Shard(0), Replicate()}),
+                  layout("[4, 2]{4, 5, 6, 7, 8, 9, 10, 11}", {Replicate(), Shard(0)})),
+            (Given{{0, 8}, {1, 8}, {2, 8}, {3, 8}}));
+  int cases = 0;
+  for (uint64_t seed = 0; cases < 300; ++seed) {
+    RandomLayout random(seed);
+    const Dims shape = random.shape();
+    if (sherd::numel(shape) > 300 || sherd::numel(shape) == 0) continue;
+    const auto [from, to] = two_layouts(random, 12, shape);
+    if (has_partials(from)) continue;
+    ++cases;
+    int64_t largest = 0;
+    for (const int64_t rank : from.mesh.ranks()) {
+      largest = std::max(largest, numel(grid_of(from, *from.mesh.coordinate_of(rank))));
+    }
+    for (const auto& [rank, elements] : given(from, to)) {
+      EXPECT_LE(elements, largest * most_times_given(from, to)) << "seed " << seed;
+    }
+  }
+}
+
+// Each piece lies at one place, and all that comes to it is all of it: rounds take shares of both.
+TEST(CrossingTest, BoxesOfPartialsComeInPieces) {
+  const Layout from{parse_mesh("[2, 2]"), {8, 4}, {Shard(0), Partial()}};
+  std::vector<RankPart> wanted;
+  for (const int64_t rank : from.mesh.ranks()) {
+    wanted.push_back({rank, 0, grid_of(Box{{0, 0}, {8, 4}})});
+    wanted.push_back({rank, 1, grid_of(Box{{5, 0}, {1, 2}})});
+  }
+  for (const int64_t rank : from.mesh.ranks()) {
+    const Contributions work = contributions(from, wanted, rank);
+    ASSERT_EQ(work.parts, 2U);
+    ASSERT_EQ(work.pieces.size(), 3U);
+    EXPECT_EQ(work.pieces[0].number, 0U);
+    EXPECT_EQ(work.pieces[1].number, 0U);
+    EXPECT_EQ(work.pieces[2].number, 1U);
+    EXPECT_EQ(work.transfers.takes.size(), 6U);
+    for (const Transfer& take : work.transfers.takes) EXPECT_EQ(take.rows, work.pieces.at(take.to / 2).rows);
+  }
+}
+
 // A rank's plan to another mesh of 16,384 ranks is made of what it touches.
 TEST(CrossingTest, ThousandsOfRanks) {
   const Layout from{parse_mesh("[a=2048, b=8]"), {1 << 20, 4096}, {Shard(0), Partial()}};
@@ -665,7 +745,8 @@ TEST(RelabelTest, NoOrderOfTheRanksMovesLess) {
       const Layout target{mesh, to.shape, to.placements};
       int64_t elements = 0;
       for (const int64_t rank : mesh.ranks()) {
-        for (const Transfer& take : takes_of(from, {rank, 0, grid_of(target, *mesh.coordinate_of(rank))})) {
+        const Dims there = *mesh.coordinate_of(rank);
+        for (const Transfer& take : takes_of(from, {rank, 0, grid_of(target, there)}, taker_at(target, there).turn)) {
           if (take.rank != rank) elements += numel(take.rows);
         }
       }
