@@ -2,4 +2,5 @@
 
 if(SHERD_PYTHON_PACKAGE)
   sherd_python_test(test_checkpoint_manager)
+  sherd_python_test(test_checkpoint_states)
 endif()

@@ -474,16 +474,16 @@ std::optional<BoundRule> stack(const OpCall& call) {
   const int64_t asked = wrapped(call.integer("dim", 0), ndim);
   if (!in_range(asked, ndim)) return std::nullopt;
   const auto at = static_cast<size_t>(asked);
+  for (const TensorArgument& tensor : call.tensors) {
+    if (tensor.shape != shape) return std::nullopt;  // torch says what is wrong
+  }
   Builder builder(call);
   BoundOperand& output = builder.output(shape.size() + 1);
   output.sizes[at] = static_cast<int64_t>(call.tensors.size());
   for (size_t d = 0; d < shape.size(); ++d) {
     const int16_t factor = builder.factor(shape[d]);
     output.dims[d < at ? d : d + 1] = {factor};
-    for (BoundOperand& input : builder.rule.inputs) {
-      if (input.dims.size() != shape.size()) return std::nullopt;
-      input.dims[d] = {factor};
-    }
+    for (BoundOperand& input : builder.rule.inputs) input.dims[d] = {factor};
   }
   if (call.tensors.size() <= 60) builder.rule.linear = {(uint64_t{1} << call.tensors.size()) - 1};
   return std::move(builder.rule);

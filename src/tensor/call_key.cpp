@@ -2,6 +2,12 @@
 
 namespace sherd::detail {
 
+void add_strides(PlanKey& key, const c10::TensorImpl* impl) {
+  if (impl->layout() != c10::kStrided) return;
+  key.add(kNotContiguous);
+  for (const int64_t n : impl->strides()) key.add(static_cast<uint64_t>(n));
+}
+
 void add_value(PlanKey& key, const c10::IValue& value) {
   if (value.isInt()) {
     key.add(static_cast<uint64_t>(value.toInt()));

@@ -21,6 +21,7 @@ inline constexpr uint64_t kInBoxes = 5;
 inline constexpr uint64_t kTensorList = uint64_t{1} << 60;
 inline constexpr uint64_t kIntList = uint64_t{1} << 61;
 inline constexpr uint64_t kPlainTensor = uint64_t{1} << 62;
+inline constexpr uint64_t kNotContiguous = uint64_t{1} << 32;
 // For an argument that is left out, which may be a number, a dtype or a list: no number that a program would pass.
 inline constexpr uint64_t kNothing = 0xB5C0FBCFEC4D3B2FULL;
 
@@ -30,7 +31,11 @@ inline uint64_t dtype_bits(const c10::TensorImpl* impl) {
   return static_cast<uint64_t>(c10::typeMetaToScalarType(impl->dtype())) << 52;
 }
 
-// Plain tensors count as replicated; what matters of them is their dtype and shape.
+// How a plain tensor lies in memory, where it is not row-major: its dims and strides.
+void add_strides(PlanKey& key, const c10::TensorImpl* impl);
+
+// Plain tensors count as replicated; what matters of them is their dtype and shape, and the order of dims in memory,
+// which results take from them.
 inline void add_tensor(PlanKey& key, const c10::TensorImpl* impl, const DTensorMeta* meta) {
   if (meta != nullptr) {
     key.add(reinterpret_cast<uint64_t>(meta->spec.get()) | dtype_bits(impl));
@@ -46,6 +51,7 @@ inline void add_tensor(PlanKey& key, const c10::TensorImpl* impl, const DTensorM
   }
   key.add((kPlainTensor | dtype_bits(impl)) + static_cast<uint64_t>(impl->dim()));
   for (const int64_t n : impl->sizes()) key.add(static_cast<uint64_t>(n));
+  if (!impl->is_contiguous()) add_strides(key, impl);
 }
 
 inline void add_tensor(PlanKey& key, const at::Tensor& tensor) {

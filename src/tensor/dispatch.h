@@ -22,6 +22,18 @@ inline const SpecPtr* checked_spec(const OpPlan& plan, size_t i, size_t k) {
   return output.checked && k < output.known.size() ? &output.known[k] : nullptr;
 }
 
+/// What a view is a view of, as the operator on local tensors gets it.
+struct Viewed {
+  const Spec& spec;
+  const at::Tensor& local;
+  int64_t begin;    // its storage_offset()
+  bool has_memory;  // that of the whole is around it
+};
+
+/// Says where a view of some elements begins, and that what it is a part of is around it, where every rank has all of
+/// that in memory as its strides say. storage_offset() is 0 otherwise.
+void place_view(const Viewed& viewed, const at::Tensor& view);
+
 /// Runs a call on lists of tensors element by element: foreach and fused optimizer operators.
 void execute_foreach(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack& stack);
 
@@ -31,6 +43,16 @@ void execute_into_lists(const c10::OperatorHandle& op, const OpInfo& info, torch
 /// Makes the gradient that reaches a leaf take the leaf's placements before it is accumulated. Does nothing with other
 /// tensors, and once it was done.
 void hook_leaf(const at::Tensor& tensor);
+
+/// Makes the gradient of a plain tensor that meets DTensors plain, and whole on every rank, as the tensor counts. Does
+/// nothing with those that no gradient is asked of, and once it was done.
+void hook_plain(const at::Tensor& tensor);
+
+/// Either, as the tensor is.
+void settle(const at::Tensor& tensor);
+
+/// The same for all tensors of a call: rewrites work on the parts themselves, and ranks outside the mesh on nothing.
+void settle_leaves(const OpInfo& info, const torch::jit::Stack& stack);
 
 /// Throws: DTensors stay on the devices of their mesh.
 [[noreturn]] void refuse_device(const OpInfo& info, const DeviceMesh& mesh, c10::Device asked);

@@ -131,6 +131,20 @@ struct FromLocal : Function<FromLocal> {
   }
 };
 
+// A rank outside the mesh has none, and keeps what it is given.
+at::TensorBase plain_gradient(const at::TensorBase& given) {
+  if (!given.defined()) return given;
+  const Tensor grad(given);
+  const DTensorMeta* meta = meta_of(grad);
+  if (meta == nullptr || !meta->spec->mesh.coordinate()) return given;
+  const CauseScope cause("gradient", [&](Cause& c) { about(c, grad); });
+  const Placements whole(meta->spec->placements.size(), Replicate());
+  const Tensor everywhere = redistribute_edge(grad, whole);
+  const Tensor plain = to_local_edge(everywhere, whole);
+  // Other leaves may be given the same gradient, and each has its own memory.
+  return everywhere.is_same(grad) ? plain.clone() : plain;
+}
+
 }  // namespace
 
 Placements grad_placements_for(Placements placements) { return plan::without_partials(std::move(placements)); }
@@ -222,6 +236,22 @@ void hook_leaf(const Tensor& tensor) {
     const auto leaf = watched.lock();
     return grad.defined() && leaf ? brought_to_leaf(grad, *leaf) : grad;
   });
+}
+
+void settle(const Tensor& tensor) {
+  if (meta_of(tensor) != nullptr) {
+    hook_leaf(tensor);
+  } else if (tensor.defined() && !has_meta(tensor.unsafeGetTensorImpl())) {
+    hook_plain(tensor);
+  }
+}
+
+void hook_plain(const Tensor& tensor) {
+  const auto* autograd =
+      static_cast<const torch::autograd::AutogradMeta*>(tensor.unsafeGetTensorImpl()->autograd_meta());
+  if (autograd == nullptr || (!autograd->grad_fn_ && !autograd->requires_grad_)) return;
+  if (!c10::GradMode::is_enabled() && (autograd->grad_fn_ || autograd->grad_accumulator_.expired())) return;
+  register_hook_once(tensor, plain_gradient);
 }
 
 }  // namespace sherd::detail

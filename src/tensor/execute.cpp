@@ -77,6 +77,7 @@ class Execution {
     for (const SizeEdit& edit : plan_.edits) stack_[base_ + static_cast<size_t>(edit.argument)] = edit.sizes;
     for (const IntEdit& edit : plan_.int_edits) stack_[base_ + static_cast<size_t>(edit.argument)] = edit.value;
     if (info_.reshapes) make_viewable();
+    if (info_.reads_strides) place_offset();
     if (info_.is_view && stack_[base_].isTensor()) viewed_ = stack_[base_].toTensor();
     const bool draws =
         plan_.broadcasts && (info_.dropout < 0 || stack_[base_ + static_cast<size_t>(info_.dropout)].toDouble() > 0);
@@ -98,7 +99,7 @@ class Execution {
     DTensorMeta* meta = meta_of(tensor);
     const InputPlan& how = plan_.inputs[input];
     const bool written = info_.arguments[argument].written;
-    if (meta != nullptr) hook_leaf(tensor);
+    settle(tensor);
     Tensor local = meta != nullptr ? current_local(*meta) : tensor;
     std::optional<c10::InferenceMode> ordinary;  // as what is viewed
     if (info_.is_view && c10::InferenceMode::is_enabled() && !tensor.is_inference()) ordinary.emplace(false);
@@ -112,6 +113,9 @@ class Execution {
       // Kernels read what they saved themselves (a mean, a mask) without asking for its strides.
       if (contiguous) local = local.contiguous();
     }
+    if (input == 0 && (info_.is_view || info_.reads_strides || info_.is_inplace_view)) {
+      begin_ = tensor.storage_offset();
+    }
     if (input == 0 && meta != nullptr && info_.reads_strides) local = in_whole_memory(*meta, tensor, local, how);
     if (input == 0 && meta != nullptr && (info_.is_view || info_.is_inplace_view)) remember_view(*meta, how, local);
     if (written) {
@@ -121,6 +125,7 @@ class Execution {
         const Tensor before = local;
         local = local.alias();
         share_version(local, before);
+        viewed_ = before;
       }
       originals_.push_back({tensor, argument, input, how.moves ? local : Tensor()});
     }
@@ -133,7 +138,8 @@ class Execution {
     const at::IntArrayRef strides = meta.spec->strides;
     // What was cut out of a tensor starts somewhere in its memory, which is there only where nothing was moved. Without
     // an offset the view itself is where to start.
-    if (meta.is_cut && !starts_at_itself() && (how.moves || local.strides() != strides)) {
+    const bool has_memory = meta.is_placed && !how.moves && local.strides() == strides;
+    if (meta.is_cut && !starts_at_itself() && !has_memory) {
       throw c10::NotImplementedError(
           ErrorText(info_.short_name(), "this view of a distributed tensor has no memory around it")
               .fact("view", describe(*meta.spec, tensor.scalar_type()))
@@ -150,6 +156,13 @@ class Execution {
     for (size_t d = 0; d < sizes.size(); ++d) rows = rows.narrow(static_cast<int64_t>(d), 0, sizes[d]);
     memory.copy_(rows);
     return memory.expand(local.sizes());
+  }
+
+  // An offset counts from where the memory of the whole tensor begins, wherever that is in the local one's.
+  void place_offset() {
+    if (starts_at_itself() || !stack_[base_].isTensor()) return;
+    c10::IValue& offset = stack_[base_ + static_cast<size_t>(*op_.schema().argumentIndexWithName("storage_offset"))];
+    offset = offset.toInt() + stack_[base_].toTensor().storage_offset() - begin_;
   }
 
   // Whether as_strided was given no storage_offset.
@@ -172,13 +185,16 @@ class Execution {
     const InputPlan& how = plan_.inputs[0];
     origin_ = c10::make_intrusive<ViewOrigin>(local, copy, origin_, *plan_.mesh, how.shape, how.to, how.to);
     stack_[base_] = copy;
+    if (viewed_numel_ == std::numeric_limits<int64_t>::max()) has_memory_ = false;
   }
 
   // Results of a view share memory with the tensor; where that was moved they remember the way back.
   void remember_view(const DTensorMeta& meta, const InputPlan& how, const Tensor& local) {
     origin_ = meta.origin;
     gathered_ = meta.gathered;
+    viewed_spec_ = meta.spec;
     viewed_numel_ = meta.is_cut ? std::numeric_limits<int64_t>::max() : numel(meta.spec->sizes);
+    has_memory_ = !meta.is_cut || (meta.is_placed && !how.moves);
     if (!how.moves && local.is_alias_of(meta.local)) return;
     origin_ = c10::make_intrusive<ViewOrigin>(meta.local, local, meta.origin, *plan_.mesh, how.shape, how.from, how.to);
   }
@@ -214,7 +230,8 @@ class Execution {
     if (!value.isTensor()) return;
     const Tensor tensor = value.toTensor();
     originals_.push_back({tensor, argument, 0, Tensor()});
-    value = at::empty({0}, tensor.options());
+    fresh_outs_.push_back(at::empty({0}, tensor.options()));
+    value = fresh_outs_.back();
   }
 
   const Original* original(int argument) const {
@@ -306,13 +323,20 @@ class Execution {
   Tensor wrapped(const Tensor& local, size_t i, size_t k = 0) {
     const SpecPtr* checked = checked_spec(plan_, i, k);
     Tensor result = wrap(checked != nullptr ? *checked : find_spec(info_, plan_, local, i, k), local);
+    if (info_.is_view || info_.is_inplace_view) tell_place(result, local);
     if (info_.is_view) {
-      meta_of(result)->is_cut = result.numel() < viewed_numel_;
       meta_of(result)->gathered = gathered_;
       if (viewed_.defined() && local.is_alias_of(viewed_)) share_version(local, viewed_);
       if (origin_ && local.is_alias_of(origin_->moved)) meta_of(result)->origin = origin_;
     }
     return result;
+  }
+
+  void tell_place(const Tensor& view, const Tensor& local) const {
+    if (!viewed_spec_) return;  // of a plain tensor
+    const bool elsewhere = info_.reads_strides && local.storage_offset() != viewed_.storage_offset();
+    meta_of(view)->is_cut = elsewhere || view.numel() < viewed_numel_;
+    if (meta_of(view)->is_cut) place_view({*viewed_spec_, viewed_, begin_, has_memory_}, view);
   }
 
   void assign_out(const Tensor& out, const Tensor& local, size_t i) {
@@ -337,6 +361,9 @@ class Execution {
     const Tensor result = wrapped(local, i);
     assign(self, meta_of(result)->spec, local);
     meta_of(self)->origin = origin_;
+    meta_of(self)->is_cut = meta_of(result)->is_cut;
+    meta_of(self)->is_placed = meta_of(result)->is_placed;
+    self.unsafeGetTensorImpl()->set_storage_offset(result.storage_offset());
   }
 
   static void assign(const Tensor& tensor, const SpecPtr& spec, const Tensor& local) {
@@ -353,13 +380,31 @@ class Execution {
   Stack& stack_;
   const size_t base_;
   c10::SmallVector<Original, 1> originals_;
-  Tensor viewed_;             // what a view is a view of, as the operator gets it
-  ViewOriginPtr origin_;      // of the results of a view
-  GatheringPtr gathered_;     // of what a view is a view of
-  int64_t viewed_numel_ = 0;  // of what a view is a view of
+  // Torch's boxed form of an operator with several out= arguments returns references to those of the stack, which it
+  // has dropped by then: something else must hold them.
+  std::vector<Tensor> fresh_outs_;
+  Tensor viewed_;          // what a view is a view of, as the operator gets it
+  ViewOriginPtr origin_;   // of the results of a view
+  GatheringPtr gathered_;  // of what a view is a view of
+  SpecPtr viewed_spec_;    // the same of what a view is a view of, as the call got it
+  int64_t viewed_numel_ = 0;
+  int64_t begin_ = 0;  // its storage_offset()
+  bool has_memory_ = false;
 };
 
 }  // namespace
+
+void place_view(const Viewed& viewed, const Tensor& view) {
+  DTensorMeta& meta = *meta_of(view);
+  const bool lies_as_said = meta.local.strides() == at::IntArrayRef(meta.spec->strides) &&
+                            viewed.local.sizes() == at::IntArrayRef(viewed.spec.sizes) &&
+                            viewed.local.strides() == at::IntArrayRef(viewed.spec.strides) &&
+                            viewed.local.itemsize() == view.itemsize();
+  if (!meta.spec->is_whole || !viewed.has_memory || !lies_as_said) return;
+  meta.is_placed = true;
+  view.unsafeGetTensorImpl()->set_storage_offset(viewed.begin + meta.local.storage_offset() -
+                                                 viewed.local.storage_offset());
+}
 
 void execute(const c10::OperatorHandle& op, const OpInfo& info, OpPlan& plan, Stack& stack) {
   if (plan.any_moves) {

@@ -3,9 +3,12 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "comm/errors.h"
+#include "plan/redistribute.h"
 #include "tensor/dispatch.h"
+#include "tensor/infer.h"
 #include "tensor/joint_mesh.h"
 #include "tensor/meta.h"
 #include "tensor/move.h"
@@ -21,6 +24,7 @@ using torch::jit::Stack;
 struct Target {
   SpecPtr spec;  // null where none of them is distributed
   Placements placements;
+  bool lies_alike = false;  // all lie in memory in one way, and so will what is made of them
 };
 
 using Lists = std::vector<std::vector<Tensor>>;
@@ -28,12 +32,14 @@ using Lists = std::vector<std::vector<Tensor>>;
 Target target_of(const Lists& lists, size_t k) {
   const Tensor* first = nullptr;
   const DTensorMeta* meta = nullptr;  // of the first that is distributed
-  bool alike = true;
+  bool alike = true, lies_alike = true;
   for (const std::vector<Tensor>& list : lists) {
     if (k >= list.size()) continue;
     if (first == nullptr) first = &list[k];
     if (meta == nullptr) meta = meta_of(list[k]);
-    alike &= list[k].dim() == 0 || list[k].sizes() == first->sizes();
+    const bool is_number = list[k].dim() == 0;
+    alike &= is_number || list[k].sizes() == first->sizes();
+    lies_alike &= is_number ? first->is_contiguous() : list[k].strides() == first->strides();
   }
   Target target;
   if (meta == nullptr) return target;
@@ -43,15 +49,26 @@ Target target_of(const Lists& lists, size_t k) {
   for (Placement& p : target.placements) {
     if (whole || is_partial(p)) p = Replicate();
   }
-  target.spec = intern_spec(meta->spec->mesh, target.placements, meta->spec->sizes, meta->spec->strides);
+  target.lies_alike = lies_alike && alike && meta == meta_of(*first) && first->is_non_overlapping_and_dense();
+  const Dims& sizes = meta->spec->sizes;
+  target.spec = intern_spec(meta->spec->mesh, target.placements, sizes,
+                            first->is_contiguous() ? contiguous_strides(sizes) : meta->spec->strides);
   return target;
+}
+
+// Whether a move of a tensor of this kind makes ranks talk.
+bool costs_bytes(const DeviceMesh& mesh, const Tensor& tensor, const Placements& from, const Placements& to) {
+  if (from == to) return false;
+  const auto size = static_cast<int64_t>(tensor.element_size());
+  return plan::plan_redistribution(mesh.mesh(), tensor.sizes().vec(), size, from, to).bytes > 0;
 }
 
 // This rank's part of a DTensor where it has these placements.
 Tensor moved_to(const OpInfo& info, const Tensor& tensor, const Placements& to) {
   DTensorMeta* meta = meta_of(tensor);
   const Spec& spec = *meta->spec;
-  if (spec.placements != to) {
+  if (redistribution_mode() != ExplicitRedistribution::Mode::allow &&
+      costs_bytes(spec.mesh, tensor, spec.placements, to)) {
     check_explicit([&] {
       return would_move(info.short_name(),
                         {{"operand", describe(spec, tensor.scalar_type())}, {"needed as", to_string(to)}},
@@ -63,7 +80,7 @@ Tensor moved_to(const OpInfo& info, const Tensor& tensor, const Placements& to) 
 
 Tensor local_at(const OpInfo& info, const Tensor& tensor, const Target& target) {
   const DTensorMeta* meta = meta_of(tensor);
-  if (meta != nullptr) hook_leaf(tensor);
+  settle(tensor);
   if (!target.spec) {  // a tensor beside the lists
     return meta == nullptr ? tensor : moved_to(info, tensor, Placements(meta->spec->placements.size(), Replicate()));
   }
@@ -91,6 +108,11 @@ bool works_in_parts(const Tensor& plain, const Target& target) {
 void check_written_plain(const OpInfo& info, const std::vector<Tensor>& list, const std::vector<Target>& targets) {
   for (size_t k = 0; k < list.size() && k < targets.size(); ++k) {
     if (meta_of(list[k]) != nullptr || !works_in_parts(list[k], targets[k])) continue;
+    const Placements whole(targets[k].placements.size(), Replicate());
+    if (redistribution_mode() == ExplicitRedistribution::Mode::allow ||
+        !costs_bytes(targets[k].spec->mesh, list[k], targets[k].placements, whole)) {
+      continue;
+    }
     check_explicit([&] {
       return would_move(info.short_name(),
                         {{"operand", to_string(list[k].sizes().vec()) + ", plain and written"},
@@ -112,11 +134,21 @@ void write_plain(const Tensor& plain, const Tensor& part, const Target& target) 
   plain.copy_(move(part, mesh, plain.sizes().vec(), target.placements, whole));
 }
 
-// What is whole on every rank may have been broadcast.
-Tensor wrapped(const Target& target, const Tensor& local) {
+using Results = std::optional<std::vector<std::vector<Geometry>>>;
+
+// The i-th result of the k-th tensors. `known`: as it follows from the call alone.
+Tensor wrapped(const Target& target, const Results& known, size_t i, const Tensor& local) {
+  if (target.lies_alike) return wrap(target.spec, local);
+  const DeviceMesh& mesh = target.spec->mesh;
+  if (known && i < known->size() && (*known)[i].size() == 1) {
+    const Geometry& geometry = (*known)[i].front();
+    return wrap(intern_spec(mesh, target.placements, geometry.sizes, geometry.strides), local);
+  }
+  if (!mesh.coordinate()) return wrap(target.spec, local);
+  // What is whole on every rank may have been broadcast.
   const bool whole = std::all_of(target.placements.begin(), target.placements.end(), is_replicate);
-  if (!whole || !target.spec->mesh.coordinate()) return wrap(target.spec, local);
-  return wrap(spec_for(target.spec->mesh, target.placements, local.sizes().vec(), local), local);
+  const Dims sizes = whole ? local.sizes().vec() : target.spec->sizes;
+  return wrap(spec_for(mesh, target.placements, sizes, local), local);
 }
 
 bool is_copied_view(const Tensor& tensor) {
@@ -124,16 +156,45 @@ bool is_copied_view(const Tensor& tensor) {
   return meta != nullptr && meta->origin != nullptr;
 }
 
-// Whether what the call writes to one tensor may be another one's: views that were copied share no memory, so that
-// those who come later would not see it.
-bool writes_beside_copies(const OpInfo& info, const Lists& lists) {
+// Whether a tensor is worked on in a copy, which has other placements.
+bool is_moved(const Tensor& tensor, const Target& target) {
+  const DTensorMeta* meta = meta_of(tensor);
+  if (meta == nullptr) return works_in_parts(tensor, target);
+  if (!(meta->spec->mesh == target.spec->mesh)) return true;
+  const Placements whole(target.placements.size(), Replicate());
+  return meta->spec->placements != (tensor.dim() == 0 ? whole : target.placements);
+}
+
+// Whether the k-th tensor of a list shares memory with the m-th of one, m not k. Every rank comes to the same answer:
+// it is a matter of what the program made of what.
+bool share_memory(const Lists& lists) {
+  std::unordered_map<const c10::StorageImpl*, size_t> owners;
+  for (const std::vector<Tensor>& list : lists) {
+    for (size_t k = 0; k < list.size(); ++k) {
+      DTensorMeta* meta = meta_of(list[k]);
+      const Tensor& local = meta != nullptr ? current_local(*meta) : list[k];
+      if (!local.has_storage()) continue;
+      const auto [owner, fresh] = owners.emplace(local.storage().unsafeGetStorageImpl(), k);
+      if (!fresh && owner->second != k) return true;
+    }
+  }
+  return false;
+}
+
+// Whether what the call writes to one tensor may be another one's: views that were copied share no memory, nor do
+// tensors that are moved, so that those who come later would not see it.
+bool writes_beside_copies(const OpInfo& info, const Lists& lists, const std::vector<Target>& targets) {
   if (!info.return_of.empty()) return false;
+  bool any_moved = false;
   for (size_t i = 0; i < lists.size(); ++i) {
     const std::vector<Tensor>& list = lists[i];
     if (!info.arguments[i].written || list.size() < 2) continue;
     if (std::any_of(list.begin(), list.end(), is_copied_view)) return true;
+    for (size_t k = 0; k < list.size() && k < targets.size(); ++k) {
+      any_moved |= targets[k].spec && is_moved(list[k], targets[k]);
+    }
   }
-  return false;
+  return any_moved && share_memory(lists);
 }
 
 // What a list, or a tensor of as many numbers, has for the k-th.
@@ -152,16 +213,21 @@ c10::IValue kth(const c10::IValue& value, bool is_scalars, size_t k, size_t coun
   return is_scalars ? c10::IValue(value.toTensor().narrow(0, static_cast<int64_t>(k), 1)) : value;
 }
 
-// As on one device: the i-th after those before it.
-void execute_one_by_one(const c10::OperatorHandle& op, Stack& stack, size_t base) {
-  const Stack all(stack.begin() + static_cast<std::ptrdiff_t>(base), stack.end());
+// The call on the k-th of `count` tensors alone.
+Stack kth_call(const c10::OperatorHandle& op, const Stack& all, size_t k, size_t count) {
   const auto& arguments = op.schema().arguments();
-  const size_t count = all.front().toTensorVector().size();
+  Stack one;
+  for (size_t i = 0; i < all.size(); ++i) {
+    one.push_back(kth(all[i], arguments[i].name() == "scalars" && all[i].isTensor(), k, count));
+  }
+  return one;
+}
+
+// As on one device: the i-th after those before it.
+void execute_one_by_one(const c10::OperatorHandle& op, Stack& stack, size_t base, size_t count) {
+  const Stack all(stack.begin() + static_cast<std::ptrdiff_t>(base), stack.end());
   for (size_t k = 0; k < count; ++k) {
-    Stack one;
-    for (size_t i = 0; i < all.size(); ++i) {
-      one.push_back(kth(all[i], arguments[i].name() == "scalars" && all[i].isTensor(), k, count));
-    }
+    Stack one = kth_call(op, all, k, count);
     op.callBoxed(one);
   }
   stack.resize(base);
@@ -224,9 +290,15 @@ void execute_foreach(const c10::OperatorHandle& op, const OpInfo& info, Stack& s
     originals[i] = value.toTensorVector();
     if (count == 0) count = originals[i].size();
   }
-  if (writes_beside_copies(info, originals)) return execute_one_by_one(op, stack, base);
   std::vector<Target> targets;
   for (size_t k = 0; k < count; ++k) targets.push_back(target_of(originals, k));
+  if (writes_beside_copies(info, originals, targets)) return execute_one_by_one(op, stack, base, count);
+  std::vector<Results> known(count);
+  for (size_t k = 0; k < count && !info.return_of.empty(); ++k) {
+    if (!targets[k].spec || targets[k].lies_alike) continue;
+    const Stack all(stack.begin() + static_cast<std::ptrdiff_t>(base), stack.end());
+    known[k] = infer_results(op, info, kth_call(op, all, k, count));
+  }
   for (size_t i = 0; i < info.arguments.size(); ++i) {
     if (info.arguments[i].written) check_written_plain(info, originals[i], targets);
   }
@@ -270,7 +342,7 @@ void execute_foreach(const c10::OperatorHandle& op, const OpInfo& info, Stack& s
     c10::List<Tensor> list;
     const std::vector<Tensor> locals = value.toTensorVector();
     for (size_t k = 0; k < locals.size(); ++k) {
-      list.push_back(k < targets.size() && targets[k].spec ? wrapped(targets[k], locals[k]) : locals[k]);
+      list.push_back(k < targets.size() && targets[k].spec ? wrapped(targets[k], known[k], i, locals[k]) : locals[k]);
     }
     value = std::move(list);
   }

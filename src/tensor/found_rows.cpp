@@ -148,10 +148,11 @@ bool find_unique(const c10::OperatorHandle& op, Stack& stack) {
   if (self.numel() == 0 || self.is_floating_point() || self.is_complex() || !is_sharded_anywhere(self)) return false;
   const SpecPtr spec = meta_of(self)->spec;
   if (spec->has_partial) return false;
-  const Tensor part = part_of(self);
+  const bool takes_part = spec->mesh.coordinate().has_value();
+  const Tensor part = takes_part ? part_of(self) : at::empty({0}, meta_of(self)->local.options());
   auto [values, inverse, counts] = at::_unique2(part, true, false, true);
   // Axis by axis the ranks tell each other what they found.
-  for (int64_t axis = 0; axis < spec->mesh.ndim(); ++axis) {
+  for (int64_t axis = 0; takes_part && axis < spec->mesh.ndim(); ++axis) {
     if (!is_shard(spec->placements[static_cast<size_t>(axis)]) || spec->mesh.size(axis) == 1) continue;
     const int64_t ranks = spec->mesh.size(axis);
     Placements one = whole_on(spec->mesh);

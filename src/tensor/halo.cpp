@@ -23,12 +23,10 @@ std::optional<size_t> place_of(const c10::OperatorHandle& op, const char* name) 
   return place ? std::optional(static_cast<size_t>(*place)) : std::nullopt;
 }
 
-// An int[] argument that may hold one number for all dims; `otherwise` where it is empty or there is none.
-int64_t number_for(const c10::OperatorHandle& op, const Stack& stack, const char* name, size_t i, int64_t otherwise) {
+// An int[] argument, empty where there is none.
+Dims list_of(const c10::OperatorHandle& op, const Stack& stack, const char* name) {
   const auto place = place_of(op, name);
-  if (!place) return otherwise;
-  const Dims list = argument(stack, op, *place).toIntVector();
-  return list.empty() ? otherwise : list[list.size() == 1 ? 0 : i];
+  return place ? argument(stack, op, *place).toIntVector() : Dims();
 }
 
 bool is_transposed(const c10::OperatorHandle& op, const Stack& stack) {
@@ -36,29 +34,33 @@ bool is_transposed(const c10::OperatorHandle& op, const Stack& stack) {
   return place && argument(stack, op, *place).toBool();
 }
 
-// What the plan asks of a call; the input is a DTensor.
-plan::WindowCall read(const c10::OperatorHandle& op, const Stack& stack, const Tensor& input) {
+// What the plan asks of a call; the input is a DTensor. Nothing where torch refuses the call.
+std::optional<plan::WindowCall> read(const c10::OperatorHandle& op, const Stack& stack, const Tensor& input) {
   plan::WindowCall call;
   call.input = input.sizes().vec();
   call.input_placements = meta_of(input)->spec->placements;
-  int64_t dims = op.operator_name().name.find("3d") != std::string::npos ? 3 : 2;
+  const auto ceil = place_of(op, "ceil_mode");
+  plan::WindowLists lists{.kernel = list_of(op, stack, "kernel_size"),
+                          .stride = list_of(op, stack, "stride"),
+                          .padding = list_of(op, stack, "padding"),
+                          .dilation = list_of(op, stack, "dilation"),
+                          .ceil_mode = ceil && argument(stack, op, *ceil).toBool()};
+  size_t dims = op.operator_name().name.find("3d") != std::string::npos ? 3 : 2;
   if (const auto place = place_of(op, "weight")) {
     const Tensor weight = argument(stack, op, *place).toTensor();
+    if (weight.dim() != input.dim() || input.dim() < 3) return std::nullopt;
     call.weight = weight.sizes().vec();
     const DTensorMeta* meta = meta_of(weight);
     call.weight_placements = meta != nullptr ? meta->spec->placements : whole_on(meta_of(input)->spec->mesh);
     call.grouped = argument(stack, op, *place_of(op, "groups")).toInt() != 1;
-    dims = input.dim() - 2;
+    dims = call.weight->size() - 2;
+    lists.kernel.assign(call.weight->begin() + 2, call.weight->end());
+  } else if (lists.stride.empty()) {
+    lists.stride = lists.kernel;
   }
-  const auto ceil = place_of(op, "ceil_mode");
-  for (size_t i = 0; i < static_cast<size_t>(std::max<int64_t>(dims, 0)); ++i) {
-    const int64_t kernel = call.weight ? (*call.weight)[i + 2] : number_for(op, stack, "kernel_size", i, 1);
-    const int64_t dilation = number_for(op, stack, "dilation", i, 1);
-    call.windows.push_back({.stride = number_for(op, stack, "stride", i, call.weight ? 1 : kernel),
-                            .padding = number_for(op, stack, "padding", i, 0),
-                            .reach = dilation * (kernel - 1) + 1,
-                            .hangs_over = ceil && argument(stack, op, *ceil).toBool()});
-  }
+  auto windows = plan::windows_of(dims, lists);
+  if (!windows) return std::nullopt;
+  call.windows = std::move(*windows);
   return call;
 }
 
@@ -89,18 +91,18 @@ std::optional<Plan> plan_for(const c10::OperatorHandle& op, const Stack& stack) 
   const Tensor input = argument(stack, op, place).toTensor();
   const DTensorMeta* meta = meta_of(input);
   if (meta == nullptr || is_transposed(op, stack)) return std::nullopt;
-  if (weight && argument(stack, op, *weight).toTensor().dim() != input.dim()) return std::nullopt;
   const DeviceMesh& mesh = meta->spec->mesh;
-  plan::WindowCall call = read(op, stack, input);
-  auto rows = plan::plan_windows(mesh.mesh(), call);
+  auto call = read(op, stack, input);
+  if (!call) return std::nullopt;
+  auto rows = plan::plan_windows(mesh.mesh(), *call);
   if (!rows) return std::nullopt;
   std::vector<Halo> halos;
   for (const plan::HaloRows& halo : rows->halos) {
     const Pieces output(mesh, halo.output);
-    const auto window = static_cast<size_t>(halo.input.dim - call.first_spatial());
-    halos.push_back({Pieces(mesh, halo.input), output, halo.wanted, halo.skip(output.here(), call.windows[window])});
+    const auto window = static_cast<size_t>(halo.input.dim - call->first_spatial());
+    halos.push_back({Pieces(mesh, halo.input), output, halo.wanted, halo.skip(output.here(), call->windows[window])});
   }
-  return Plan{place, std::move(call), std::move(*rows), mesh, std::move(halos)};
+  return Plan{place, std::move(*call), std::move(*rows), mesh, std::move(halos)};
 }
 
 // This rank's rows of the input with those around them.
@@ -186,6 +188,32 @@ Dims local_result_sizes(const Plan& plan, const Tensor& part) {
   return sizes;
 }
 
+// A rank without results has the call checked, as the others have: on zeros that make one window. Where there is no
+// result anywhere, the whole tensor has no rows, and there is nothing to refuse.
+void call_for_its_checks(const Plan& plan, const c10::OperatorHandle& op, Stack local) {
+  if (!plan.mesh.coordinate() || numel(plan.rows.output_sizes) == 0) return;
+  const auto zeros = [&](size_t place, const Dims& sizes) {
+    local[place] = at::zeros(sizes, local[place].toTensor().options());
+  };
+  Dims sizes = local[plan.input_place].toTensor().sizes().vec();
+  for (int64_t& n : sizes) n = std::max<int64_t>(1, n);
+  for (size_t i = 0; i < plan.call.windows.size(); ++i) {
+    const plan::Windows& window = plan.call.windows[i];
+    int64_t& rows = sizes[static_cast<size_t>(plan.call.first_spatial()) + i];
+    rows = std::min(plan.call.input[static_cast<size_t>(plan.call.first_spatial()) + i],
+                    std::max<int64_t>(1, window.reach));
+  }
+  zeros(plan.input_place, sizes);
+  for (const char* name : {"weight", "bias"}) {
+    const auto place = place_of(op, name);
+    if (!plan.call.weight || !place || !local[*place].isTensor() || !local[*place].toTensor().defined()) continue;
+    Dims part = local[*place].toTensor().sizes().vec();
+    if (!part.empty() && part[0] == 0) part[0] = 1;
+    if (part != local[*place].toTensor().sizes()) zeros(*place, part);
+  }
+  op.callBoxed(local);
+}
+
 }  // namespace
 
 bool with_halo(const c10::OperatorHandle& op, Stack& stack) {
@@ -199,6 +227,7 @@ bool with_halo(const c10::OperatorHandle& op, Stack& stack) {
   const size_t count = op.schema().returns().size();
   const Dims own = part_sizes(*plan);
   if (numel(own) == 0) {  // operators refuse tensors without rows
+    call_for_its_checks(*plan, op, local);
     local.clear();
     local.emplace_back(at::zeros(own, part.options()));
     if (count > 1) local.emplace_back(at::zeros(own, part.options().dtype(c10::kLong)));

@@ -61,6 +61,7 @@ std::optional<torch::jit::Stack> run_without_data(const c10::OperatorHandle& op,
   if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) return std::nullopt;
   torch::jit::Stack copy;
   for (size_t i = stack.size() - info.arguments.size(); i < stack.size(); ++i) copy.push_back(without_data(stack[i]));
+  const torch::jit::Stack held = info.writes ? copy : torch::jit::Stack();  // as Execution's fresh_outs_
   try {
     op.callBoxed(copy);
   } catch (const std::exception&) {
@@ -71,7 +72,7 @@ std::optional<torch::jit::Stack> run_without_data(const c10::OperatorHandle& op,
 
 std::optional<std::vector<std::vector<Geometry>>> infer_results(const c10::OperatorHandle& op, const OpInfo& info,
                                                                 const torch::jit::Stack& stack) {
-  if (info.writes) return std::nullopt;
+  if (info.writes && !info.is_inplace_view) return std::nullopt;
   const auto shapes = run_without_data(op, info, stack);
   if (!shapes) return infer_elementwise(info, stack);
   std::vector<std::vector<Geometry>> results;

@@ -3,8 +3,10 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <atomic>
 #include <iterator>
+#include <mutex>
 #include <string_view>
 #include <typeinfo>
 #include <utility>
@@ -40,15 +42,40 @@ bool runs_cpp_hooks(const FunctionPreHook& hook) {
   return true;
 }
 
+template <class Hook>
+void register_beside_others(const at::Tensor& tensor, const Hook& hook) {
+  auto* autograd = torch::autograd::impl::materialize_autograd_meta(tensor);
+  auto others = std::exchange(autograd->hooks_, {});
+  if (autograd->cpp_hooks_list_) autograd->hooks_ = std::exchange(others, {});  // nothing is cleared any more
+  static_cast<const at::TensorBase&>(tensor).register_hook(hook);
+  std::move(others.begin(), others.end(), std::back_inserter(autograd->hooks_));
+  keep_leaf_hooks(tensor);
+}
+
+bool has_hook(const HookList& hooks, GradientHook wanted) {
+  if (!hooks) return false;
+  return std::any_of(hooks->begin(), hooks->end(), [&](const auto& hook) {
+    const auto* known = hook.template target<GradientHook>();
+    return known != nullptr && *known == wanted;
+  });
+}
+
 }  // namespace
 
 void register_leaf_hook(const at::Tensor& leaf, std::function<at::Tensor(const at::Tensor&)> hook) {
-  auto* autograd = torch::autograd::impl::materialize_autograd_meta(leaf);
-  auto others = std::exchange(autograd->hooks_, {});
-  if (autograd->cpp_hooks_list_) autograd->hooks_ = std::exchange(others, {});  // nothing is cleared any more
-  leaf.register_hook([hook = std::move(hook)](const at::Tensor& grad) { return hook(grad); });
-  std::move(others.begin(), others.end(), std::back_inserter(autograd->hooks_));
-  keep_leaf_hooks(leaf);
+  register_beside_others(
+      leaf, [hook = std::move(hook)](const at::TensorBase& grad) { return at::TensorBase(hook(at::Tensor(grad))); });
+}
+
+void register_hook_once(const at::Tensor& tensor, GradientHook hook) {
+  // Ranks that are threads may have a plain tensor in common.
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (has_hook(torch::autograd::impl::materialize_autograd_meta(tensor)->cpp_hooks_list_, hook)) {
+    keep_leaf_hooks(tensor);
+  } else {
+    register_beside_others(tensor, hook);
+  }
 }
 
 void keep_leaf_hooks(const at::Tensor& leaf) {

@@ -44,18 +44,18 @@ void check_ids(const at::Tensor& ids, const OpPlan& plan) {
                             .str());
 }
 
-// embedding(weight, indices, ...) with rows of the weight sharded: zeros for rows that others have.
+// embedding(weight, indices, ...) with rows of the weight sharded: zeros for rows that others have. A rank without rows
+// looks up in one of zeros: what torch refuses, it refuses on every rank.
 void masked_embedding(const c10::OperatorHandle&, const OpPlan& plan, Stack& stack) {
   const size_t base = stack.size() - 5;
-  const at::Tensor weight = stack[base].toTensor();
+  at::Tensor weight = stack[base].toTensor();
   const at::Tensor indices = stack[base + 1].toTensor();
   torch::jit::drop(stack, 5);
   check_ids(indices, plan);
   if (plan.mask_rows == 0) {
-    Dims sizes = indices.sizes().vec();
-    sizes.push_back(weight.size(1));
-    stack.emplace_back(at::zeros(sizes, weight.options()));
-    return;
+    Dims sizes = weight.sizes().vec();
+    sizes[0] = 1;
+    weight = at::zeros(sizes, weight.options());
   }
   const LocalIds local = local_ids(indices, plan, 0);
   stack.emplace_back(at::embedding(weight, local.ids).masked_fill_(local.foreign.unsqueeze(-1), 0));

@@ -1,5 +1,6 @@
 // The slow path of a dispatch: asks the rules, chooses placements, and writes down what to do.
 
+#include <ATen/WrapDimUtils.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -389,7 +390,7 @@ class PlanMaker {
     const std::optional<Dims> named = call_.list("dim");
     for (int64_t d = 0; d < ndim; ++d) {
       bool meant = !named;
-      for (const int64_t n : named.value_or(Dims())) meant |= (n < 0 ? n + ndim : n) == d;
+      for (const int64_t n : named.value_or(Dims())) meant |= at::maybe_wrap_dim(n, ndim) == d;
       if (meant && shape[static_cast<size_t>(d)] == 1) dims.push_back(d);
     }
     return dims;

@@ -31,7 +31,8 @@ struct DTensorMeta final : TensorMeta, Pooled<DTensorMeta> {
   at::Tensor local;
   ViewOriginPtr origin = {};   // of a view whose data had to be moved
   GatheringPtr gathered = {};  // of a parameter that is brought together for use, and of its views
-  bool is_cut = false;         // a view of some elements only: where they stand in the whole's memory is not known
+  bool is_cut = false;         // a view of some elements only
+  bool is_placed = false;  // of one that is cut: storage_offset() is that of one device, and its memory is around it
   // A leaf whose gradient a hook brings to its placements before it is accumulated. A tensor that is none may become
   // one: detach_().
   bool leaf_is_settled = false;
@@ -55,6 +56,7 @@ struct DTensorMeta final : TensorMeta, Pooled<DTensorMeta> {
     copy->origin = origin;
     copy->gathered = gathered;
     copy->is_cut = is_cut;
+    copy->is_placed = is_placed;
     copy->is_transposed = is_transposed;
     copy->wishes = wishes;
     copy->arrival = arrival;

@@ -83,11 +83,16 @@ Placement along_vector(Placement placement) {
   return placement;
 }
 
-// Nothing where the classes are not cut.
+// Nothing where the classes are not cut, or torch refuses the call and says why.
 std::optional<Picks> pick(const Call& call) {
   const DTensorMeta* meta = meta_of(call.self);
   if (meta == nullptr || call.self.dim() == 0 || call.target.dim() + 1 != call.self.dim()) return std::nullopt;
   if (!is_sharded(*meta, call.class_dim) || !call.self.is_floating_point()) return std::nullopt;
+  const c10::ScalarType type = call.target.scalar_type();
+  const int64_t classes = call.self.size(call.class_dim);
+  if ((type != c10::kLong && type != c10::kByte) || (call.weight && call.weight->sizes() != at::IntArrayRef(classes))) {
+    return std::nullopt;
+  }
   const auto on_other_mesh = [&](const Tensor& tensor) {
     return meta_of(tensor) != nullptr && !(meta_of(tensor)->spec->mesh == meta->spec->mesh);
   };

@@ -59,19 +59,6 @@ OpPlan* miss(const c10::OperatorHandle& op, const OpInfo& info, const PlanKey& k
   return cache.plans.insert(key, plan_anew(op, info, stack));
 }
 
-// The gradients of leaves take their placements, whichever way a call takes: rewrites work on the parts themselves.
-void settle_leaves(const OpInfo& info, const Stack& stack) {
-  const auto settle = [](const at::Tensor& tensor) {
-    const DTensorMeta* meta = meta_of(tensor);
-    if (meta != nullptr) hook_leaf(tensor);
-  };
-  for (size_t i = stack.size() - info.arguments.size(); i < stack.size(); ++i) {
-    if (stack[i].isTensor()) settle(stack[i].toTensor());
-    if (!stack[i].isTensorList()) continue;
-    for (const at::Tensor& tensor : stack[i].toTensorVector()) settle(tensor);
-  }
-}
-
 void run(const OpKernel& kernel, const c10::OperatorHandle& op, const OpInfo& what, Stack& stack) {
   if (what.fills_lists) return execute_into_lists(op, what, stack);
   if (what.is_foreach) {
@@ -111,6 +98,14 @@ void run(const OpKernel& kernel, const c10::OperatorHandle& op, const OpInfo& wh
 }
 
 }  // namespace
+
+void settle_leaves(const OpInfo& info, const Stack& stack) {
+  for (size_t i = stack.size() - info.arguments.size(); i < stack.size(); ++i) {
+    if (stack[i].isTensor()) settle(stack[i].toTensor());
+    if (!stack[i].isTensorList()) continue;
+    for (const at::Tensor& tensor : stack[i].toTensorVector()) settle(tensor);
+  }
+}
 
 thread_local ThreadCache* thread_cache_pointer = nullptr;
 

@@ -51,7 +51,33 @@ Tensor nothing_of(const Tensor& result, const OpPlan& plan, const OutputPlan& ou
   return wrap(intern_spec(*plan.mesh, output.placements, result.sizes().vec(), result.strides().vec()), local);
 }
 
-// In place and out=: the tensors are what they were, but for their shape where that is all that changes.
+// A tensor becomes one of this form of which this rank has nothing.
+void assign(const Tensor& tensor, const Tensor& nothing) {
+  DTensorMeta* meta = meta_of(tensor);
+  meta->spec = meta_of(nothing)->spec;
+  meta->local = meta_of(nothing)->local;
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(nothing.sizes(), nothing.strides());
+}
+
+// What an out= is resized to, it is resized to here, too.
+void resize_outs(const c10::OperatorHandle& op, const OpInfo& info, const OpPlan& plan, const Stack& stack) {
+  const size_t base = stack.size() - info.arguments.size();
+  Stack call(stack.begin() + static_cast<std::ptrdiff_t>(base), stack.end());
+  for (size_t i = 0; i < call.size(); ++i) {
+    if (info.arguments[i].out && call[i].isTensor()) call[i] = at::empty({0}, call[i].toTensor().options());
+  }
+  auto shapes = run_without_data(op, info, call);
+  const Stack results = shapes ? std::move(*shapes) : run_on_zeros(op, info, call);
+  for (size_t i = 0; i < info.return_of.size(); ++i) {
+    if (info.return_of[i] < 0) continue;
+    const Tensor out = stack[base + static_cast<size_t>(info.return_of[i])].toTensor();
+    const Tensor result = results[i].toTensor();
+    if (meta_of(out) == nullptr || out.sizes() == result.sizes()) continue;
+    assign(out, nothing_of(result, plan, plan.outputs[std::min(i, plan.outputs.size() - 1)]));
+  }
+}
+
+// In place and out=: the tensors are what they were, but for their shape.
 void keep_written(const c10::OperatorHandle& op, const OpInfo& info, const OpPlan& plan, Stack& stack) {
   const size_t base = stack.size() - info.arguments.size();
   std::vector<c10::IValue> results;
@@ -59,13 +85,11 @@ void keep_written(const c10::OperatorHandle& op, const OpInfo& info, const OpPla
     results.push_back(argument >= 0 ? stack[base + static_cast<size_t>(argument)] : c10::IValue());
   }
   if (info.is_inplace_view && !results.empty()) {
-    const Tensor self = results.front().toTensor();
     if (const auto shapes = run_without_data(op, info, stack)) {
-      const Tensor now = nothing_of(shapes->front().toTensor(), plan, plan.outputs.front());
-      meta_of(self)->spec = meta_of(now)->spec;
-      self.unsafeGetTensorImpl()->set_sizes_and_strides(now.sizes(), now.strides());
+      assign(results.front().toTensor(), nothing_of(shapes->front().toTensor(), plan, plan.outputs.front()));
     }
   }
+  if (info.has_out) resize_outs(op, info, plan, stack);
   torch::jit::drop(stack, info.arguments.size());
   for (c10::IValue& result : results) stack.push_back(std::move(result));
 }
@@ -73,6 +97,7 @@ void keep_written(const c10::OperatorHandle& op, const OpInfo& info, const OpPla
 }  // namespace
 
 void execute_outside(const c10::OperatorHandle& op, const OpInfo& info, OpPlan& plan, Stack& stack) {
+  settle_leaves(info, stack);
   if (info.writes) {
     keep_written(op, info, plan, stack);
     return;

@@ -56,6 +56,11 @@ Tensor divided_sum(const Tensor& tensor, const Dims& dims, bool keep, c10::Scala
   return wide == type ? result : result.to(type);
 }
 
+bool is_partial_dtensor(const Tensor& tensor) {
+  const DTensorMeta* meta = meta_of(tensor);
+  return meta != nullptr && meta->spec->has_partial;
+}
+
 // An average over shards of different sizes is not the average of their averages.
 bool mean(const c10::OperatorHandle& op, Stack& stack) {
   const bool all =
@@ -193,19 +198,25 @@ bool equal(const c10::OperatorHandle& op, Stack& stack) {
 }
 
 // log_sigmoid_forward(self) -> output, buffer: what the CPU keeps for the backward and a GPU does not. Both compute it
-// here.
+// here, and round once.
 bool log_sigmoid(const c10::OperatorHandle& op, Stack& stack) {
   const Tensor self = argument(stack, op, 0).toTensor();
-  const Tensor buffer = at::exp(-at::abs(self));
-  answer(op, stack, at::clamp_max(self, 0) - at::log1p(buffer));
-  stack.emplace_back(buffer);
+  const c10::ScalarType type = self.scalar_type();
+  if (!c10::isFloatingType(type)) return false;  // torch says what is wrong
+  const Tensor x = widened(is_partial_dtensor(self) ? reduced(self) : self);
+  const Tensor buffer = at::exp(-at::abs(x));
+  answer(op, stack, (at::clamp_max(x, 0) - at::log1p(buffer)).to(type));
+  stack.emplace_back(buffer.to(type));
   return true;
 }
 
 // log_sigmoid_backward(grad_output, self, buffer).
 bool log_sigmoid_backward(const c10::OperatorHandle& op, Stack& stack) {
+  const Tensor grad = argument(stack, op, 0).toTensor();
   const Tensor self = argument(stack, op, 1).toTensor();
-  answer(op, stack, argument(stack, op, 0).toTensor() * at::sigmoid(-self));
+  const c10::ScalarType type = grad.scalar_type();
+  if (!c10::isFloatingType(type) || self.scalar_type() != type) return false;
+  answer(op, stack, (widened(grad) * at::sigmoid(-widened(self))).to(type));
   return true;
 }
 
@@ -251,12 +262,15 @@ bool pixel_unshuffle(const c10::OperatorHandle& op, Stack& stack) {
 bool each_alone(const c10::OperatorHandle& op, Stack& stack) {
   const std::string& name = op.operator_name().name;
   const std::vector<Tensor> tensors = argument(stack, op, 0).toTensorVector();
+  std::vector<Tensor> others;
+  if (name == "aten::_foreach_mm") others = argument(stack, op, 1).toTensorVector();
+  if (name == "aten::_foreach_mm" && others.size() != tensors.size()) return false;  // torch says what is wrong
   c10::List<Tensor> results;
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (name == "aten::_foreach_max") {
       results.push_back(at::max(tensors[i]));
     } else if (name == "aten::_foreach_mm") {
-      results.push_back(at::mm(tensors[i], argument(stack, op, 1).toTensorVector()[i]));
+      results.push_back(at::mm(tensors[i], others[i]));
     } else {
       const at::Scalar order = argument(stack, op, 1).toScalar();
       const c10::IValue& dtype = argument(stack, op, 2);
@@ -294,11 +308,6 @@ void call_reduced(const c10::OperatorHandle& op, Stack& stack, size_t at) {
   c10::IValue& value = stack[stack.size() - op.schema().arguments().size() + at];
   value = reduced(value.toTensor());
   op.callBoxed(stack);
-}
-
-bool is_partial_dtensor(const Tensor& tensor) {
-  const DTensorMeta* meta = meta_of(tensor);
-  return meta != nullptr && meta->spec->has_partial;
 }
 
 // x.to(torch::kInt), and sums that are made in another type (dtype=, that of out=, or because they are of booleans).

@@ -46,6 +46,13 @@ void sweep(Table& specs) {
   specs.sweep_at = std::max<size_t>(1024, 2 * specs.specs.size());
 }
 
+bool none_cut(const DeviceMesh& mesh, const Placements& placements) {
+  for (size_t axis = 0; axis < placements.size(); ++axis) {
+    if (is_shard(placements[axis]) && mesh.size(static_cast<int64_t>(axis)) > 1) return false;
+  }
+  return true;
+}
+
 bool any_partial(const Placements& placements) {
   return std::any_of(placements.begin(), placements.end(), [](const Placement& p) { return is_partial(p); });
 }
@@ -62,6 +69,7 @@ Spec::Spec(DeviceMesh on, Placements where, Dims global_sizes, Dims global_strid
                       ? local_shape({plan::without_ranks(mesh.mesh()), sizes, placements}, *mesh.coordinate())
                       : Dims{0}),
       has_partial(any_partial(placements)),
+      is_whole(none_cut(mesh, placements)),
       boxes(std::move(held)),
       gathers(gather_axes) {}
 

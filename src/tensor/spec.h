@@ -27,6 +27,7 @@ class Spec final : public c10::intrusive_ptr_target {
   const Dims strides;
   const Dims local_sizes;  // of this rank; {0} outside the mesh
   const bool has_partial;
+  const bool is_whole;  // every rank's part has all elements
   /// Where the data lie, where that is in boxes which the ranks name themselves (held_boxes.h). The placements then say
   /// what the tensor is moved to before an operator that cannot go box by box.
   const HeldBoxesPtr boxes;

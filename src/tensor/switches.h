@@ -14,7 +14,8 @@ namespace sherd::detail {
 /// An operator without a rule is an error (SHERD_STRICT=1, or set_strict).
 bool strict();
 
-/// This thread's ExplicitRedistribution mode.
+/// This thread's ExplicitRedistribution mode. The thread in which autograd runs backward passes on a GPU has its own,
+/// `allow`; recompute's second run there has the mode of the first.
 ExplicitRedistribution::Mode redistribution_mode();
 
 /// Where this thread is in an ExplicitRedistribution scope: throws c10::ValueError with the text that `tell` makes of

@@ -34,7 +34,10 @@ class CallScan {
     const uint64_t keys = local->key_set().raw_repr();
     all_keys |= keys;
     shared_keys &= keys;
-    if (meta == nullptr) return;
+    if (meta == nullptr) {
+      if (impl->autograd_meta() != nullptr && !has_meta(impl)) hook_plain(tensor);
+      return;
+    }
     if (meta->origin || meta->arrival) ready = false;
     if (impl->autograd_meta() != nullptr) hook_leaf(tensor);
   }
@@ -187,6 +190,9 @@ class TypedOpKernel<Op, Return(First, Rest...)> final : public c10::OperatorKern
     const DTensorMeta* from = meta_of(viewed);
     DTensorMeta* meta = meta_of(view);
     meta->is_cut = from != nullptr && (from->is_cut || view.numel() < viewed.numel());
+    if (meta->is_cut && meta->spec->is_whole) {
+      place_view({*from->spec, from->local, viewed.storage_offset(), !from->is_cut || from->is_placed}, view);
+    }
     if (meta->spec->gathers != 0) meta->gathered = from->gathered;
     choose_replay([&] { return from != nullptr && geometry_tells(*from, *meta); });
     return view;

@@ -11,6 +11,7 @@
 
 #include "comm/errors.h"
 #include "random/draw_again.h"
+#include "tensor/switches.h"
 #include "training/autocast_state.h"
 #include "training/torch_draws.h"
 
@@ -53,7 +54,8 @@ struct Kept : torch::CustomClassHolder {
         inputs(which_defined(given)),
         draws(Draws::now()),
         torch_draws(TorchDraws::now(given)),
-        autocast(AutocastState::now()) {}
+        autocast(AutocastState::now()),
+        moves(redistribution_mode()) {}
 
   // Of the defined inputs, the defined outputs.
   std::vector<Tensor> call(const std::vector<Tensor>& given) {
@@ -68,6 +70,7 @@ struct Kept : torch::CustomClassHolder {
   Draws draws;
   TorchDraws torch_draws;
   AutocastState autocast;
+  ExplicitRedistribution::Mode moves;
 };
 using KeptPtr = c10::intrusive_ptr<Kept>;
 
@@ -75,6 +78,7 @@ using KeptPtr = c10::intrusive_ptr<Kept>;
 std::vector<Tensor> run_again(Kept& kept, const std::vector<Tensor>& inputs) {
   const DrawAgain same_numbers(kept.draws);
   const AutocastScope same_casts(kept.autocast);
+  const ExplicitRedistribution same_moves(kept.moves);
   struct PutBack {
     TorchDraws states;
     ~PutBack() { states.exchange(); }

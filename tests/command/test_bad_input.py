@@ -258,7 +258,7 @@ class BadInputTest(unittest.TestCase):
 
     def test_a_state_that_is_one_tensor_or_nothing(self) -> None:
         torch.save({}, self.folder / "nothing.pt")
-        self.assertEqual(run("inspect", "nothing.pt", folder=self.folder, code=0).stdout, "nothing.pt  torch.save, 0 tensors, 1 object, 1 file, 0 B of elements\n\nvalue  = {}\n")
+        self.assertEqual(run("inspect", "nothing.pt", folder=self.folder, code=0).stdout, "nothing.pt  torch.save, 0 tensors, 0 objects, 1 file, 0 B of elements\n")
         torch.save(torch.ones(2), self.folder / "one.pt")
         self.assertEqual(run("cat", "one.pt", "value", folder=self.folder, code=0).stdout, "[1., 1.]\nf32[2]\n")
         run("verify", "nothing.pt", folder=self.folder, code=0)

@@ -209,6 +209,27 @@ TEST(RecomputeTest, ForgetsWhatIsMadeOnTheWay) {
   expect_close(x.grad(), 2 * (2 * x).exp(), "gradient");
 }
 
+TEST(RecomputeTest, WhatMayMoveIsWhatMightInTheFirstRun) {
+  spawn(2, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
+    const auto make = [&](int64_t dim) { return distribute_tensor(torch::ones({4, 4}), mesh, {Shard(dim)}); };
+    const Tensor rows = make(0).requires_grad_();
+    const Tensor columns = make(1);
+    const Tensor free = recompute([&](const Tensor& x) { return x + columns; }, rows);
+    const Tensor held = [&] {
+      const ExplicitRedistribution nothing_moves;
+      return recompute(
+          [&, first = true](const Tensor& x) mutable { return std::exchange(first, false) ? x * 2 : x * columns; },
+          rows);
+    }();
+    {
+      const ExplicitRedistribution nothing_moves;
+      free.backward(make(0));
+    }
+    EXPECT_THROW(held.sum().backward(), c10::ValueError);
+  });
+}
+
 TEST(RecomputeTest, AutocastAsInTheFirstRun) {
   const auto run = [&](const auto& how) {
     auto model = make_mlp();

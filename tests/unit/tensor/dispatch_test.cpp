@@ -20,6 +20,7 @@ namespace sherd::testing {
 namespace {
 
 using at::Tensor;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using List = std::vector<Tensor>;
 
@@ -59,6 +60,19 @@ TEST(PlanKeyTest, LeftOutAndFourAreTwoCalls) {
     const Tensor halves = from_local(torch::full({3}, 0.5), mesh, {Partial()});
     EXPECT_TRUE(full_tensor(at::_to_copy(halves)).equal(torch::ones({3})));
     EXPECT_TRUE(full_tensor(halves.to(torch::kLong)).equal(torch::ones({3}, torch::kLong)));
+  });
+}
+
+// Results take the order of dims in memory from plain operands, too.
+TEST(PlanKeyTest, APlainTensorThatLiesInAnotherWayIsAnotherCall) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor two = distribute_tensor(torch::full({}, 2., torch::kDouble), mesh, {Replicate()});
+    const Tensor plain = numbers({3, 3});
+    for (const Tensor& x : {plain, plain.t(), plain}) {
+      const Tensor got = two * x;
+      EXPECT_EQ(got.strides(), (torch::full({}, 2., torch::kDouble) * x).strides());
+      EXPECT_TRUE(full_tensor(got).equal(2 * x));
+    }
   });
 }
 
@@ -148,6 +162,8 @@ TEST(ExplicitTest, ListsExtremesAndSlicesOfAMeshAreHeldToIt) {
     const ExplicitRedistribution nothing_moves;
     EXPECT_THAT(error_of([&] { at::_foreach_add(List{rows}, List{columns}); }), HasSubstr("would move data by itself"));
     EXPECT_EQ(error_of([&] { at::_foreach_add(List{rows}, List{rows}); }), "");
+    const Tensor whole = distribute_tensor(numbers({4, 4}), mesh, {Replicate(), Replicate()});
+    EXPECT_EQ(error_of([&] { at::_foreach_add(List{rows}, List{whole}); }), "");  // each takes its rows
     EXPECT_THAT(error_of([&] { rows.argmax(); }), HasSubstr("would move data by itself"));
     EXPECT_EQ(error_of([&] { part.add(part); }), "");
     EXPECT_THAT(error_of([&] { part.add_(other); }), HasSubstr("would move data by itself"));
@@ -217,6 +233,20 @@ TEST(PartialTest, SmallIntegersAreReducedBeforeTheyBecomeLarger) {
 }
 
 // Copied views are fetched anew by all ranks or by none: those without elements count writes as the others do.
+// Also where a part, of one row or none, does not tell how the whole lies in memory.
+TEST(ViewTest, InPlaceTheStridesAreThoseOfOneDevice) {
+  on_ranks(3, [](const DeviceMesh& mesh) {
+    for (const Placement& placement : Placements{Shard(0), Shard(1), Replicate()}) {
+      Tensor x = numbers({2, 3});
+      Tensor d = distribute_tensor(x, mesh, {placement}, {.source = std::nullopt});
+      EXPECT_EQ(d.t_().strides(), x.t_().strides()) << to_string(placement);
+      EXPECT_EQ(d.unsqueeze_(1).strides(), x.unsqueeze_(1).strides()) << to_string(placement);
+      EXPECT_EQ(d.squeeze_(1).strides(), x.squeeze_(1).strides()) << to_string(placement);
+      EXPECT_TRUE(full_tensor(d).equal(x));
+    }
+  });
+}
+
 TEST(ViewTest, AResultWithoutElementsIsNotPartOfItsSource) {
   const auto on_mesh = [](const std::vector<int64_t>& shape, const std::function<void(const DeviceMesh&)>& body) {
     spawn(4, [&](World&) { body(init_device_mesh("cpu", shape)); }, {.timeout = std::chrono::seconds(20)});
@@ -367,6 +397,47 @@ TEST(ForeachTest, OperandsThatAreBroadcastOrPlain) {
   });
 }
 
+// What is moved is a copy: a tensor that stands twice in a list is written twice all the same.
+TEST(ForeachTest, ATensorThatIsNamedTwiceIsWrittenTwice) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor sum = from_local(torch::ones({3}), mesh, {Partial()});
+    at::_foreach_add_(List{sum, sum}, 1.);
+    EXPECT_TRUE(full_tensor(sum).equal(torch::full({3}, 4.)));
+    const Tensor rows = distribute_tensor(numbers({4, 3}), mesh, {Shard(0)});
+    at::_foreach_add_(List{rows, rows.slice(0, 1, 3)}, List{numbers({3}), numbers({3})});
+    Tensor right = numbers({4, 3});
+    at::_foreach_add_(List{right, right.slice(0, 1, 3)}, List{numbers({3}), numbers({3})});
+    EXPECT_TRUE(full_tensor(rows).equal(right));
+    const Tensor plain = numbers({4, 3});
+    at::_foreach_add_(List{plain, plain}, List{rows, rows});
+    EXPECT_TRUE(plain.equal(numbers({4, 3}) + 2 * right));
+  });
+}
+
+TEST(ForeachTest, ResultsLieInMemoryAsOnOneDevice) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const auto expect = [&](const Tensor& x, const Tensor& y, int64_t dim, const std::function<Tensor(Tensor)>& view) {
+      const Tensor d = view(distribute_tensor(x, mesh, {Shard(dim)}, {.source = std::nullopt}));
+      const Tensor got =
+          at::_foreach_mul(List{d}, List{distribute_tensor(y, mesh, {Shard(dim)}, {.source = std::nullopt})})[0];
+      const Tensor right = at::_foreach_mul(List{view(x)}, List{y})[0];
+      EXPECT_EQ(got.strides(), right.strides());
+      EXPECT_TRUE(full_tensor(got).equal(right));
+      EXPECT_EQ(at::_foreach_neg(List{d})[0].strides(), at::_foreach_neg(List{view(x)})[0].strides());
+    };
+    expect(numbers({1, 4}), numbers({3, 4}), 1, [](const Tensor& t) { return t.expand({3, 4}); });
+    expect(numbers({4, 6}), numbers({4, 3}), 0, [](const Tensor& t) { return t.slice(1, 0, 3); });
+    expect(numbers({4, 3}), numbers({3, 4}).t(), 0, [](const Tensor& t) { return t; });
+    expect(numbers({3, 4}).t(), numbers({3, 4}).t(), 0, [](const Tensor& t) { return t; });
+    const Tensor columns = numbers({3, 4}).t();
+    const Tensor whole =
+        from_local(columns.contiguous(), mesh, {Replicate()}, {.shape = Dims{4, 3}, .stride = Dims{1, 4}});
+    const Tensor two = torch::full({}, 2., torch::kDouble);
+    EXPECT_EQ(at::_foreach_div(List{whole}, List{distribute_tensor(two, mesh, {Replicate()})})[0].strides(),
+              at::_foreach_div(List{columns}, List{two})[0].strides());
+  });
+}
+
 // A plain tensor beside parameters that are cut is whole on every rank, before the call and after it.
 TEST(ForeachTest, APlainStateTakesWhatAllRanksWrite) {
   on_ranks(2, [](const DeviceMesh& mesh) {
@@ -439,6 +510,51 @@ TEST(AsStridedTest, AViewThatWasMovedHasNoMemoryAroundIt) {
   });
 }
 
+// The offset of a view of a whole tensor is that of one device, and so is what an offset counts from.
+TEST(AsStridedTest, AnOffsetCountsFromWhereTheWholeTensorBegins) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor x = numbers({4, 3});
+    const auto make = {distribute_tensor(x, mesh, {Replicate()}),
+                       // Its parts begin somewhere in the memory of another tensor.
+                       from_local(torch::cat({x[0].unsqueeze(0) - 9, x}).slice(0, 1), mesh, {Replicate()})};
+    for (const Tensor& d : make) {
+      const auto expect = [&](const Tensor& view, const Tensor& right) {
+        EXPECT_EQ(view.storage_offset(), right.storage_offset());
+        const auto again = [](const Tensor& t) { return t.as_strided(t.sizes(), t.strides(), t.storage_offset()); };
+        EXPECT_TRUE(full_tensor(again(view)).equal(again(right)));
+        EXPECT_TRUE(full_tensor(view.as_strided({3}, {1}, 0)).equal(right.as_strided({3}, {1}, 0)));
+        EXPECT_TRUE(full_tensor(view.as_strided({2}, {3}, 4).detach().as_strided({2}, {1}, 6))
+                        .equal(right.as_strided({2}, {1}, 6)));
+      };
+      expect(d, x);
+      expect(d.slice(0, 1), x.slice(0, 1));
+      expect(d.slice(0, 1).t().slice(0, 1), x.slice(0, 1).t().slice(0, 1));
+      expect(d[2], x[2]);
+      expect(d.slice(0, 1).view({9}).slice(0, 2), x.slice(0, 1).view({9}).slice(0, 2));
+      expect(d.as_strided({2, 2}, {1, 1}, 3).t(), x.as_strided({2, 2}, {1, 1}, 3).t());
+      Tensor changed = d.alias(), right = x.alias();
+      changed.as_strided_({2}, {1}, 4);
+      right.as_strided_({2}, {1}, 4);
+      expect(changed, right);
+    }
+    // Of a gathered row nothing else is there, whatever it looks like.
+    const Tensor rows = distribute_tensor(x, mesh, {Shard(0)});
+    EXPECT_THAT(error_of([&] { rows[0].as_strided({2}, {1}, 0); }), HasSubstr("no memory around it"));
+  });
+}
+
+TEST(AsStridedTest, TheGradientGoesWhereTheViewWas) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const auto gradient = [](Tensor x) {
+      x = x.detach().requires_grad_();
+      (x * 1).slice(0, 1).as_strided({2, 2}, {3, 1}, 3).sum().backward();
+      return x.grad();
+    };
+    const Tensor x = numbers({4, 3});
+    EXPECT_TRUE(full_tensor(gradient(distribute_tensor(x, mesh, {Replicate()}))).equal(gradient(x)));
+  });
+}
+
 TEST(DistributeTest, APartKeepsNothingElseInMemory) {
   on_ranks(2, [](const DeviceMesh& mesh) {
     const Tensor x = numbers({4, 3});
@@ -491,6 +607,27 @@ TEST(GradientTest, ALeafThatIsFirstUsedInAListGetsItsPlacements) {
   });
 }
 
+// Also where each rank would find nothing wrong with its part.
+TEST(RefusalTest, WhatTorchRefusesOfTheWholeIsRefused) {
+  on_ranks(4, [](const DeviceMesh& mesh) {
+    const Tensor x = numbers({3, 5});
+    for (int64_t dim = 0; dim < 2; ++dim) {
+      const Tensor d = distribute_tensor(x, mesh, {Shard(dim)});
+      EXPECT_THAT(error_of([&] {
+                    at::stack({d, numbers({2, 5})});
+                  }),
+                  HasSubstr("stack expects each tensor to be equal"));
+      EXPECT_THAT(error_of([&] { d.squeeze(5); }), HasSubstr("Dimension out of range"));
+      const Tensor targets = torch::zeros({3}, torch::kLong);
+      EXPECT_THAT(error_of([&] { at::cross_entropy_loss(d, targets, torch::ones({4}, torch::kDouble)); }),
+                  HasSubstr("weight tensor should be defined either for all 5 classes"));
+      EXPECT_THAT(error_of([&] { at::cross_entropy_loss(d, targets.to(torch::kInt)); }),
+                  AnyOf(HasSubstr("expected target dtype to be Long or Byte"),
+                        HasSubstr("expected scalar type Long")));  // torch 2.11
+    }
+  });
+}
+
 TEST(EmbeddingTest, ARowThatNobodyHasIsAnError) {
   on_ranks(2, [](const DeviceMesh& mesh) {
     const Tensor table = distribute_tensor(numbers({5, 2}), mesh, {Shard(0)});
@@ -501,6 +638,90 @@ TEST(EmbeddingTest, ARowThatNobodyHasIsAnError) {
               }),
               "embedding: an index is out of range\n  index: 7\n  rows: 5\n  help: indices from 0 to 4");
     EXPECT_THAT(error_of([&] { at::embedding(table, torch::tensor({-1, 2}, torch::kLong)); }), HasSubstr("index: -1"));
+  });
+}
+
+TEST(EmbeddingTest, ARankWithoutRowsRefusesWhatTheOthersRefuse) {
+  on_ranks(4, [](const DeviceMesh& mesh) {
+    const Tensor table = distribute_tensor(numbers({3, 5}), mesh, {Shard(0)});
+    const Tensor ids = torch::tensor({0, 2}, torch::kLong);
+    EXPECT_TRUE(full_tensor(at::embedding(table, ids)).equal(numbers({3, 5}).index_select(0, ids)));
+    EXPECT_THAT(error_of([&] { at::embedding(table, torch::tensor({0., 1.})); }), HasSubstr("scalar types: Long"));
+  });
+}
+
+TEST(ConvolutionTest, ARankWithoutRowsRefusesWhatTheOthersRefuse) {
+  on_ranks(4, [](const DeviceMesh& mesh) {
+    const Tensor x = numbers({2, 3, 5});
+    const Tensor d = distribute_tensor(x, mesh, {Shard(2)});
+    const Tensor weight = numbers({4, 3, 3});
+    EXPECT_TRUE(full_tensor(at::conv1d(d, weight)).equal(at::conv1d(x, weight)));
+    const auto expect = [&](const std::string& text, const std::function<void()>& call) {
+      EXPECT_THAT(error_of(call), HasSubstr(text));
+    };
+    expect("to have 2 channels", [&] { at::conv1d(d, numbers({4, 2, 3})); });
+    expect("expected scalar type Double", [&] { at::conv1d(d, weight.to(torch::kFloat)); });
+    expect("bias", [&] { at::conv1d(d, weight, numbers({3})); });
+    expect("Kernel size can't be greater than actual input size", [&] { at::conv1d(d, numbers({4, 3, 6})); });
+    const Tensor image = distribute_tensor(numbers({2, 3, 5, 4}), mesh, {Shard(2)});
+    expect("pad should be at most half of", [&] { at::avg_pool2d(image, 2, 2, 2); });
+    expect("pad should be at most half of", [&] { at::max_pool2d(image, 2, 2, 2); });
+  });
+}
+
+TEST(ConvolutionTest, WindowsThatTorchRefusesAreLeftToIt) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const auto expect = [&](const std::string& text, const Tensor& x, const std::function<void(const Tensor&)>& call) {
+      for (int64_t dim = 0; dim < x.dim(); ++dim) {
+        const Tensor d = distribute_tensor(x, mesh, {Shard(dim)});
+        EXPECT_THAT(error_of([&] { call(d); }), HasSubstr(text)) << dim;
+      }
+    };
+    const Tensor row = numbers({2, 3, 8});
+    const Tensor weight = numbers({4, 3, 3});
+    expect("non-positive stride", row, [&](const Tensor& d) { at::conv1d(d, weight, {}, 0); });
+    expect("negative padding", row, [&](const Tensor& d) { at::conv1d(d, weight, {}, 1, at::IntArrayRef({-1})); });
+    expect("dilation should be greater than zero", row,
+           [&](const Tensor& d) { at::conv1d(d, weight, {}, 1, at::IntArrayRef({0}), 0); });
+    const Tensor plane = numbers({2, 3, 8, 8});
+    expect("stride should not be zero", plane, [](const Tensor& d) { at::avg_pool2d(d, 2, 0); });
+    expect("stride should not be zero", plane, [](const Tensor& d) { at::max_pool2d(d, 2, 0); });
+    const Tensor rows = distribute_tensor(plane, mesh, {Shard(2)});
+    EXPECT_THAT(error_of([&] { at::avg_pool2d(rows, 0, 1); }),
+                AnyOf(HasSubstr("kernel size should be greater than zero"), HasSubstr("integer out of range")));
+    const Tensor block = numbers({2, 1, 4, 4, 4});
+    const Tensor cube = numbers({1, 1, 2, 2, 2});
+    expect("expected stride to be a single integer value or a list of 3 values", block, [&](const Tensor& d) {
+      at::conv3d(d, cube, {}, {1, 1});
+    });
+  });
+}
+
+TEST(ForeachTest, ListsOfTwoLengthsAreAnError) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor a = distribute_tensor(numbers({2, 2}), mesh, {Shard(0)});
+    const auto op = c10::Dispatcher::singleton().findSchema({"aten::_foreach_mm", ""});
+    if (!op) return;  // not in every torch
+    torch::jit::Stack call{c10::List<Tensor>({a, a}), c10::List<Tensor>({a})};
+    EXPECT_THAT(error_of([&] { op->callBoxed(call); }), HasSubstr("same number of tensors"));
+  });
+}
+
+TEST(LogSigmoidTest, RoundsOnceAndIsOfNoIntegers) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    EXPECT_THAT(error_of([&] { at::log_sigmoid(distribute_tensor(torch::ones({3}, torch::kLong), mesh, {Shard(0)})); }),
+                HasSubstr("not implemented for 'Long'"));
+    const auto run = [](const Tensor& values) {
+      const Tensor x = values.detach().requires_grad_();
+      const Tensor y = at::log_sigmoid(x);
+      y.sum().backward();
+      return std::pair(y.detach(), x.grad());
+    };
+    const Tensor x = numbers({20}).div(3).to(torch::kBFloat16);
+    const auto [y, grad] = run(x);
+    const auto [d, of_d] = run(distribute_tensor(x, mesh, {Shard(0)}));
+    EXPECT_TRUE(full_tensor(d).equal(y)) << full_tensor(d) << y;
+    EXPECT_TRUE(torch::allclose(full_tensor(of_d), grad, 1e-2));
   });
 }
 
@@ -630,7 +851,7 @@ TEST(MovingTest, TheRecorderUsesTheWordsOfThePlan) {
       const CommRecorder recorder;
       const Tensor moved = redistribute(x, other, {Shard(0)});
       // Towards another mesh the ranks compare what they mean.
-      expect(redistribution_text(x, other, {Shard(0)}), recorder, "all_gather u8 on ranks 0, 1 x1 256 B\n");
+      expect(redistribution_text(x, other, {Shard(0)}), recorder, "all_reduce i64 on ranks 0, 1 x1 16 B\n");
     }
     // What a program calls itself is of no plan.
     const CommRecorder recorder;

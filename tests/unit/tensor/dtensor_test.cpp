@@ -218,6 +218,55 @@ TEST(GradientTest, ALeafsGradientHasTheLeafsPlacements) {
   });
 }
 
+// A plain tensor counts as the same on every rank, and so does its gradient.
+TEST(GradientTest, APlainTensorsGradientIsPlainAndWhole) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const auto gradients = [](const Tensor& x, const std::function<Tensor(const Tensor&, const Tensor&)>& loss) {
+      const Tensor w = numbers({3, 2}).requires_grad_();
+      loss(x, w).backward();
+      return w.grad();
+    };
+    const Tensor x = numbers({4, 3});
+    const std::function<Tensor(const Tensor&, const Tensor&)> losses[] = {
+        [](const Tensor& a, const Tensor& w) { return a.mm(w).sum(); },
+        [](const Tensor& a, const Tensor& w) { return at::linear(a, w.t()).square().sum(); },
+        [](const Tensor& a, const Tensor& w) { return (a.mm(w * 2).sum() + a.mm(w).square().sum() + w.sum()); },
+        [](const Tensor& a, const Tensor& w) {
+          return at::_foreach_mul(std::vector<Tensor>{a.slice(0, 0, 3)}, std::vector<Tensor>{w.t().square()[0]})[0]
+              .sum();
+        },
+        [](const Tensor& a, const Tensor& w) { return at::mse_loss(w, a.t().slice(1, 0, 2)); },
+        [](const Tensor& a, const Tensor& w) {
+          return at::embedding(w, a[0].abs().to(torch::kLong).remainder(3)).sum();
+        },
+    };
+    for (const auto& loss : losses) {
+      const Tensor right = gradients(x, loss);
+      for (const Placement& placement : Placements{Shard(0), Shard(1), Replicate()}) {
+        const Tensor got = gradients(distribute_tensor(x, mesh, {placement}), loss);
+        EXPECT_FALSE(is_dtensor(got)) << to_string(placement);
+        EXPECT_TRUE(torch::allclose(is_dtensor(got) ? full_tensor(got) : got, right)) << to_string(placement);
+      }
+    }
+    // Nobody else's gradient lies where this one does.
+    const Tensor plain = numbers({3}).requires_grad_();
+    const Tensor leaf = distribute_tensor(numbers({3}), mesh, {Replicate()}).requires_grad_();
+    (plain + leaf).backward(distribute_tensor(torch::ones({3}, torch::kDouble), mesh, {Replicate()}));
+    leaf.grad().zero_();
+    EXPECT_TRUE(plain.grad().equal(torch::ones({3}, torch::kDouble)));
+    // Hooks of a program see it, and it can be differentiated again.
+    Tensor seen;
+    plain.mutable_grad().reset();
+    plain.register_hook([&](const Tensor& grad) { seen = grad; });
+    const Tensor rows = distribute_tensor(numbers({3}), mesh, {Shard(0)});
+    const auto first = torch::autograd::grad({(plain * plain * plain * rows).sum()}, {plain}, {}, true, true)[0];
+    EXPECT_FALSE(is_dtensor(seen));
+    EXPECT_TRUE(first.equal(3 * plain * plain * numbers({3})));
+    first.sum().backward();
+    EXPECT_TRUE(plain.grad().equal(6 * plain * numbers({3})));
+  });
+}
+
 TEST(GradientTest, ALeafWithOtherDataGetsGradientsAsTheyLie) {
   on_mesh({2}, [](const DeviceMesh& mesh) {
     Tensor p = distribute_tensor(numbers({4, 6}), mesh, {Shard(1)}).requires_grad_();
@@ -385,6 +434,18 @@ TEST(PlainTest, OperandsWhoseNumbersAreReadMayBeDistributed) {
   });
 }
 
+TEST(PoolTest, OfOneDimWithoutGradients) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const Tensor x = numbers({3, 4, 7});
+    for (const Placement& placement : Placements{Shard(0), Shard(1), Shard(2), Replicate()}) {
+      const Tensor d = distribute_tensor(x, mesh, {placement});
+      EXPECT_TRUE(full_tensor(at::max_pool1d(d, 3, 2, 1)).equal(at::max_pool1d(x, 3, 2, 1))) << to_string(placement);
+      const c10::InferenceMode without_autograd;
+      EXPECT_TRUE(full_tensor(at::max_pool1d(d, 2)).equal(at::max_pool1d(x, 2))) << to_string(placement);
+    }
+  });
+}
+
 TEST(OutsideTest, ARankOutsideTheMeshComputesNothing) {
   spawn(3, [](World& world) {
     const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"a"});
@@ -396,6 +457,38 @@ TEST(OutsideTest, ARankOutsideTheMeshComputesNothing) {
     if (world.rank() < 2) {
       EXPECT_TRUE(torch::allclose(full_tensor(y), (numbers({4, 3}).mm(numbers({3, 2})) + 1).relu()));
     }
+  });
+}
+
+TEST(OutsideTest, AnOutIsResizedThereToo) {
+  spawn(3, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"a"});
+    const Tensor x = distribute_tensor(numbers({4, 3}), mesh, {Shard(0)}, {.source = std::nullopt});
+    Tensor out = x.new_empty({0});
+    at::matmul_out(out, x, x.t());
+    EXPECT_EQ(out.sizes(), (at::IntArrayRef{4, 4}));
+    Tensor kept = zeros({4, 3}, mesh, {Shard(1)}, torch::kDouble);
+    at::mul_out(kept, x, x);
+    EXPECT_EQ(placements_of(kept), Placements{Shard(1)});
+    EXPECT_EQ((out + zeros({4, 4}, mesh, {Replicate()}, torch::kDouble)).sizes(), (at::IntArrayRef{4, 4}));
+  });
+}
+
+TEST(OutsideTest, WhatIsFoundThereIsNothing) {
+  spawn(3, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"a"});
+    const Tensor x = distribute_tensor(numbers({4, 3}).to(torch::kLong), mesh, {Shard(0)}, {.source = std::nullopt});
+    const Tensor found = std::get<0>(at::_unique2(x, true, true, true));
+    EXPECT_EQ(found.numel(), world.rank() == 2 ? 0 : 7);
+  });
+}
+
+TEST(OutsideTest, GradientsHaveTheLeafsPlacements) {
+  spawn(3, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"a"});
+    const Tensor x = distribute_tensor(numbers({4, 3}), mesh, {Shard(0)}, {.source = std::nullopt}).requires_grad_();
+    at::median(x).backward();
+    EXPECT_EQ(placements_of(x.grad()), Placements{Shard(0)});
   });
 }
 
