@@ -266,7 +266,7 @@ void add_more_spatial(std::vector<OpSample>& all) {
   add_one(all, "upsample_2d_aa", image, [](const at::Tensor& x) {
     return Tensors{torch::_upsample_bicubic2d_aa(x, {2, 2}, false)};
   });
-#if __has_include(<ATen/ops/_upsample_lanczos2d_aa.h>)  // of torch 2.12
+#if __has_include(<ATen/ops/_upsample_lanczos2d_aa.h>)  // not in torch 2.11
   add_one(all, "upsample_2d_lanczos", image.to(torch::kFloat), [](const at::Tensor& x) {
     return Tensors{torch::_upsample_lanczos2d_aa(x, {2, 2}, false)};
   });
