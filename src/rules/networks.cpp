@@ -296,8 +296,11 @@ std::optional<BoundRule> attention_on_gpu(const OpCall& call) {
     rule->outputs[o] = {};
     rule->outputs[o].unused = true;
   }
-  if (call.op.find("cudnn") != std::string::npos) rule->outputs[1].dims.emplace_back();  // its logsumexp ends in 1
-  if (rule->outputs.size() > 1) rule->outputs[1].sizes.assign(rule->outputs[1].dims.size(), -1);
+  if (rule->outputs.size() > 1) {
+    BoundOperand& logsumexp = rule->outputs[1];
+    if (call.op.find("cudnn") != std::string::npos) logsumexp.dims.emplace_back();  // a last dim of 1
+    logsumexp.sizes.assign(logsumexp.dims.size(), -1);
+  }
   for (size_t i = 4; i < rule->inputs.size(); ++i) rule->inputs[i].unused = true;
   return rule;
 }

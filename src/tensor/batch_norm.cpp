@@ -71,9 +71,8 @@ void update(const std::optional<Tensor>& running, const Tensor& now, double mome
 
 // What operators for one library's kernels keep for their backward: nothing.
 Tensor empty_reserve(const DTensorMeta& meta) {
-  const SpecPtr& spec = meta.spec;
-  const Placements whole(spec->placements.size(), Replicate());
-  return from_parts(spec->mesh, whole, {0}, at::empty({0}, meta.local.options().dtype(c10::kByte)));
+  const DeviceMesh& mesh = meta.spec->mesh;
+  return from_parts(mesh, whole_on(mesh), {0}, at::empty({0}, meta.local.options().dtype(c10::kByte)));
 }
 
 }  // namespace
