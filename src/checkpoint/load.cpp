@@ -6,18 +6,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <set>
 #include <stdexcept>
-#include <tuple>
 
 #include "checkpoint/dtypes.h"
+#include "checkpoint/listed.h"
 #include "checkpoint/numbered_dicts.h"
 #include "checkpoint/objects.h"
 #include "checkpoint/placing.h"
-#include "checkpoint/read_tensor.h"
-#include "checkpoint/shared_blocks.h"
+#include "checkpoint/readings.h"
+#include "checkpoint/stored_below.h"
 #include "checkpoint/tell_all.h"
 #include "comm/errors.h"
 #include "format/transforms.h"
@@ -26,7 +25,6 @@
 #include "sherd/damage.h"
 #include "sherd/world.h"
 #include "stored/as_damage.h"
-#include "stored/copy_elements.h"
 #include "stored/stored_checkpoint.h"
 #include "tensor/boxes_meta.h"
 
@@ -37,24 +35,6 @@ using stored::StoredCheckpoint;
 
 constexpr const char* kOperation = "load";
 constexpr size_t kMostShown = 10;
-// Enough for all threads, and for blocks that tensors share to be read once.
-constexpr int64_t kReadAtOnce = int64_t{64} << 20;
-// What a disk is asked for while ranks agree that they are going to read.
-constexpr int64_t kLittle = int64_t{16} << 20;
-// Between items that are asked for as one.
-constexpr int64_t kGap = int64_t{64} << 10;
-
-// Elements of a saved chunk that go into a part of a tensor here.
-struct Reading {
-  const format::MetadataEntry* entry;
-  size_t chunk;
-  Box part;  // of the saved chunk
-  at::Tensor into;
-  Dims at;  // in it
-  std::optional<stored::ExpectedElements> expected = {};
-
-  int64_t bytes() const { return numel(part) * into.element_size(); }
-};
 
 // The common part of a chunk that is wanted and one that was saved, in the latter's coordinates and in the former's.
 struct Common {
@@ -79,29 +59,6 @@ std::optional<Common> common_part(const Box& wanted, const format::TensorEntry& 
   return common;
 }
 
-// Bytes [begin, end) of a file, from the first element of a part to its last one.
-struct Extent {
-  int64_t begin;
-  int64_t end;
-  bool dense = true;  // every block there has some of them
-};
-Extent extent_of(const stored::StoredElements& chunk, const Box& part) {
-  const int64_t element = size_of(chunk.dtype);
-  int64_t first = 0;
-  int64_t extent = 1;
-  bool dense = true;
-  for (size_t d = part.size.size(); d-- > 0;) {
-    first += part.offset[d] * chunk.strides[d];
-    if (part.size[d] == 1) continue;
-    dense = dense && (chunk.strides[d] - extent) * element < format::kBlock;
-    extent += (part.size[d] - 1) * chunk.strides[d];
-  }
-  const int64_t begin = chunk.offset + first * element;
-  return {begin, begin + extent * element, dense};
-}
-
-int64_t block_of(int64_t byte) { return byte / format::kBlock; }
-
 // Whether each element is known to have a place of its own: every dim steps over all that the smaller steps reach.
 bool has_places_of_their_own(const at::Tensor& tensor) {
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
@@ -115,13 +72,6 @@ bool has_places_of_their_own(const at::Tensor& tensor) {
     reach += stride * (size - 1);
   }
   return true;
-}
-
-// What tells whether two tensors are the same elements in the same memory.
-using Memory = std::tuple<const void*, Dims, Dims, at::ScalarType>;
-Memory memory_of(const at::Tensor& tensor) {
-  const void* begin = tensor.has_storage() ? tensor.data_ptr() : tensor.unsafeGetTensorImpl();
-  return {begin, tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type()};
 }
 
 // Everything that does not fit is said at once: people mend a list quicker than one line after the other.
@@ -161,39 +111,24 @@ class Loader {
           {.verify = options_.verify, .rank = rank_, .loads = loads_, .threads = at::get_num_threads()});
     });
     for (const format::MetadataEntry& entry : checkpoint_->metadata().entries) entries_[entry.name] = &entry;
+    readings_.emplace(*checkpoint_);
   }
   const format::Metadata& metadata() const { return checkpoint_->metadata(); }
   std::string contents() const { return checkpoint_->contents(); }
-
-  /// What this rank tells the others of the blocks that it is going to read.
-  std::string offer_blocks() { return shared_.offer(wanted_blocks()); }
-  /// From what all of them told.
-  void share_blocks(const std::vector<std::string>& offers, size_t rank) {
-    detail::SharedBlocks::Source source{
-        [this](int32_t file, int64_t block, std::span<std::byte> into) {
-          try {
-            checkpoint_->blocks(file)->read_block(block, into, "what several ranks want");
-          } catch (const std::runtime_error&) {  // once more, with the names of what lies there
-            checkpoint_->blocks(file)->read_block(block, into, names_in(file, block));
-          }
-        },
-        [this](int32_t file, int64_t block) { checkpoint_->blocks(file)->expect_block(block); }};
-    const std::vector<int32_t> files = shared_.join(offers, rank, at::get_num_threads(), std::move(source));
-    for (const int32_t file : files) checkpoint_->blocks(file)->take_from(shared_, file);
-    shares_blocks_ = !files.empty();
-  }
-
-  void leave_blocks() noexcept { shared_.leave(); }
+  detail::Readings& readings() { return *readings_; }
 
   /// Finds what is to be read, and everything that keeps it from being read, before anything is.
   void plan(std::vector<FlatLeaf> leaves) {
     Faults faults;
-    leaves_ = with_contents(std::move(leaves), faults);
+    detail::Filled filled = detail::filled_from_below(std::move(leaves), entries_, metadata());
+    leaves_ = std::move(filled.leaves);
+    made_dicts_ = std::move(filled.dicts);
+    for (auto& [name, fault] : filled.faults) faults.add(std::move(name), std::move(fault));
     filled_.assign(leaves_.size(), false);
     for (FlatLeaf& leaf : leaves_) {
       const auto found = entries_.find(leaf.name);
       if (found == entries_.end()) {
-        if (!take_from_whole(leaf) && !is_empty(leaf.value)) result_.missing.push_back(leaf.name);
+        if (!take_from_whole(leaf) && !detail::is_empty(leaf.value)) result_.missing.push_back(leaf.name);
         continue;
       }
       filled_[place_of(leaf)] = true;
@@ -209,28 +144,15 @@ class Loader {
     }
     faults.raise(path_, "tensors of the checkpoint's sizes; sherd::load_state_dict(path) shows what is there");
     if (options_.strict) raise_missing();
-    keep_last_of_tied();
-    stored::as_damage([&] { find_readings(); });
+    stored::as_damage([&] {
+      readings_->find();
+      for (const Object& object : objects_) checkpoint_->check_file(object.place, leaves_[object.leaf].name);
+    });
   }
 
   void read() {
     const at::NoGradGuard no_grad;
-    int64_t total = 0;
-    for (const Reading& reading : readings_) total += reading.bytes();
-    int64_t done = 0;
-    for (std::span<const Reading> rest = readings_; !rest.empty();) {
-      size_t count = 0;
-      int64_t bytes = 0;
-      // Blocks that ranks share come file by file.
-      const auto together = [&](const Reading& reading) {
-        return !shares_blocks_ || place_of(reading).file == place_of(rest[0]).file;
-      };
-      while (count < rest.size() && bytes < kReadAtOnce && together(rest[count])) bytes += rest[count++].bytes();
-      stored::as_damage([&] { read_some(rest.first(count)); });
-      rest = rest.subspan(count);
-      done += bytes;
-      if (options_.progress) options_.progress({done, total});
-    }
+    readings_->read(options_.progress);
     for (const Object& object : objects_) {
       const std::string reader = fmt::format("object {}", leaves_[object.leaf].name);
       leaves_[object.leaf].value = read_object(object.place, reader);
@@ -253,14 +175,6 @@ class Loader {
     detail::restore_dicts(made_dicts_, state);
   }
 
-  /// Where entries stood in the state that was saved, for those of which that is known.
-  std::map<std::string_view, const std::vector<format::PathPart>*> paths() const {
-    std::map<std::string_view, const std::vector<format::PathPart>*> found;
-    if (!metadata().paths) return found;
-    for (const auto& [name, parts] : *metadata().paths) found[name] = &parts;
-    return found;
-  }
-
   LoadResult result() && { return std::move(result_); }
 
  private:
@@ -268,132 +182,6 @@ class Loader {
     size_t leaf;
     format::Place place;
   };
-
-  // None and an empty container (the state of an optimizer that has made no step) take whatever is stored: where that
-  // is a dict or a list, everything below it.
-  std::vector<FlatLeaf> with_contents(std::vector<FlatLeaf> leaves, Faults& faults) {
-    std::vector<FlatLeaf> result;
-    std::optional<std::map<std::string_view, const std::vector<format::PathPart>*>> known;
-    for (FlatLeaf& leaf : leaves) {
-      std::vector<const format::MetadataEntry*> contents;
-      const bool takes_all = leaf.value.is_none() || is_empty(leaf.value);
-      if (takes_all && !entries_.contains(leaf.name)) contents = entries_below(leaf.name);
-      if (contents.empty()) {
-        result.push_back(std::move(leaf));
-        continue;
-      }
-      if (!known) known = paths();
-      for (const format::MetadataEntry* entry : contents) {
-        const auto found = known->find(entry->name);
-        const auto* saved = found != known->end() ? found->second : nullptr;
-        StatePath place = placed_below(leaf, saved, *entry);
-        if (leaf.value.list() != nullptr && !std::holds_alternative<int64_t>(place[leaf.path.size()])) {
-          faults.add(leaf.name,
-                     fmt::format("a dict in the checkpoint (\"{}\"), an empty list in the state", entry->name));
-          break;
-        }
-        result.push_back({entry->name, std::move(place), {}});
-      }
-      for (const std::vector<format::PathPart>& dict : metadata().dicts) {
-        if (const auto length = length_of(leaf.name, dict)) made_dicts_.push_back(joined(leaf.path, dict, *length));
-      }
-    }
-    return result;
-  }
-
-  // In the order in which they were saved.
-  std::vector<const format::MetadataEntry*> entries_below(const std::string& name) const {
-    const std::string prefix = name + ".";
-    std::vector<const format::MetadataEntry*> found;
-    for (auto at = entries_.lower_bound(prefix); at != entries_.end() && at->first.starts_with(prefix); ++at) {
-      found.push_back(at->second);
-    }
-    std::ranges::sort(found);
-    return found;
-  }
-
-  // How many parts of a path have this name; nothing where no number of them has.
-  static std::optional<size_t> length_of(const std::string& name, const std::vector<format::PathPart>& path) {
-    for (size_t length = 1; length <= path.size(); ++length) {
-      const std::string first = to_string(StatePath(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(length)));
-      if (first == name) return length;
-      if (first.size() > name.size()) break;
-    }
-    return std::nullopt;
-  }
-
-  static StatePath joined(const StatePath& path, const std::vector<format::PathPart>& saved, size_t length) {
-    StatePath result = path;
-    result.insert(result.end(), saved.begin() + static_cast<std::ptrdiff_t>(length), saved.end());
-    return result;
-  }
-
-  // `saved` is where it stood, null where that is not known: it is a key of a dict then.
-  static StatePath placed_below(const FlatLeaf& leaf, const std::vector<format::PathPart>* saved,
-                                const format::MetadataEntry& entry) {
-    const auto length = saved != nullptr ? length_of(leaf.name, *saved) : std::nullopt;
-    if (length) return joined(leaf.path, *saved, *length);
-    StatePath result = leaf.path;
-    result.emplace_back(entry.name.substr(leaf.name.size() + 1));
-    return result;
-  }
-
-  // Tensors of a state may be one in memory, and several in the checkpoint. Threads would fill it in any order: the
-  // last one of the state counts, as if they were read one after the other.
-  void keep_last_of_tied() {
-    std::map<Memory, const format::MetadataEntry*> last;
-    for (const Reading& reading : readings_) last[memory_of(reading.into)] = reading.entry;
-    std::erase_if(readings_, [&](const Reading& reading) { return last.at(memory_of(reading.into)) != reading.entry; });
-  }
-
-  // Where they lie, in the order in which they are read.
-  void find_readings() {
-    for (const Reading& reading : readings_) {
-      checkpoint_->check_file(place_of(reading), reading.entry->name);
-    }
-    for (const Object& object : objects_) checkpoint_->check_file(object.place, leaves_[object.leaf].name);
-    std::stable_sort(readings_.begin(), readings_.end(), [](const Reading& a, const Reading& b) {
-      const format::Place& x = place_of(a);
-      const format::Place& y = place_of(b);
-      return std::pair(x.file, x.offset) < std::pair(y.file, y.offset);
-    });
-    for (Reading& reading : readings_) {
-      reading.expected = checkpoint_->expected(std::get<format::TensorEntry>(reading.entry->content), reading.chunk);
-      // Heads that are read alone lie far apart: a disk is asked for all of them before the first has come.
-      if (reading.expected && !has_head_beside(reading)) {
-        reading.expected->elements.file->expect(reading.expected->head_offset,
-                                                static_cast<int64_t>(reading.expected->head->size()));
-      }
-    }
-    expect_little();
-  }
-
-  // A disk brings what is read while the ranks wait for each other, where it is little: much is not brought faster by
-  // asking for some of it.
-  void expect_little() {
-    int64_t bytes = 0;
-    for (const Reading& reading : readings_) bytes += place_of(reading).length;
-    if (bytes > kLittle) return;
-    for (size_t i = 0; i < readings_.size();) {
-      const format::Place& first = place_of(readings_[i]);
-      int64_t end = first.offset;
-      for (; i < readings_.size(); ++i) {
-        const format::Place& next = place_of(readings_[i]);
-        if (next.file != first.file || next.offset > end + kGap) break;
-        end = std::max(end, next.offset + next.length);
-      }
-      checkpoint_->expect(first.file, first.offset, end - first.offset);
-    }
-  }
-
-  // Whether the head of the item is read with its elements: without digests as one range more, else where the block
-  // that it is in is read for them anyway.
-  static bool has_head_beside(const Reading& reading) {
-    const stored::ExpectedElements& expected = *reading.expected;
-    return detail::goes_straight(expected.elements, reading.into) &&
-           (!expected.elements.file->has_digests() ||
-            block_of(extent_of(expected.elements, reading.part).begin) == block_of(expected.head_offset));
-  }
 
   StateValue read_object(const format::Place& place, const std::string& reader) {
     return stored::as_damage([&] {
@@ -404,130 +192,7 @@ class Loader {
     });
   }
 
-  // Readings of one chunk.
-  struct Chunk {
-    std::span<const Reading> readings;
-    std::string reader;  // which errors name, as long as anything is wanted
-    stored::StoredElements elements = {};
-    std::string head = {};                    // as it was read, where the elements are only expected
-    std::vector<stored::LaterCrc> crcs = {};  // one for each reading
-
-    void want() {
-      crcs.assign(readings.size(), {});
-      for (size_t i = 0; i < readings.size(); ++i) {
-        const Reading& reading = readings[i];
-        detail::read_tensor(elements, reading.part, reading.into, reading.at, reader, crcs[i]);
-      }
-      if (!elements.decoded) return;
-      elements.file->read_wanted();
-      check();
-      elements = {};  // it takes memory
-    }
-    bool is_as_expected() const { return head.empty() || head == *readings.front().expected->head; }
-    void check() const {
-      for (const stored::LaterCrc& crc : crcs) crc.check(elements, reader);
-    }
-  };
-
-  // Readings as they lie in the files.
-  void read_some(std::span<const Reading> readings) {
-    std::deque<Chunk> chunks;
-    const auto locate = [&](Chunk& chunk) {
-      const Reading& first = chunk.readings.front();
-      chunk.elements =
-          checkpoint_->locate(std::get<format::TensorEntry>(first.entry->content), first.chunk, chunk.reader);
-    };
-    const auto read_wanted = [&] {
-      std::vector<stored::BlockFile*> files;  // ascending
-      for (const Chunk& chunk : chunks) {
-        stored::BlockFile* const file = chunk.elements.file;
-        if (file != nullptr && (files.empty() || files.back() != file)) files.push_back(file);
-      }
-      for (stored::BlockFile* file : files) file->expect_wanted();
-      for (stored::BlockFile* file : files) file->read_wanted();
-    };
-    for (size_t i = 0; i < readings.size();) {
-      size_t end = i + 1;
-      const auto same = [&](const Reading& other) {
-        return other.entry == readings[i].entry && other.chunk == readings[i].chunk;
-      };
-      while (end < readings.size() && same(readings[end])) ++end;
-      Chunk& chunk =
-          chunks.emplace_back(Chunk{readings.subspan(i, end - i), fmt::format("tensor {}", readings[i].entry->name)});
-      const Reading& first = chunk.readings.front();
-      if (first.expected && has_head_beside(first)) {
-        chunk.elements = first.expected->elements;
-        chunk.head.resize(first.expected->head->size());
-        chunk.elements.file->want({first.expected->head_offset, static_cast<int64_t>(chunk.head.size()),
-                                   reinterpret_cast<std::byte*>(chunk.head.data())},
-                                  chunk.reader);
-      } else {
-        locate(chunk);
-      }
-      chunk.want();
-      i = end;
-    }
-    read_wanted();
-    // What is not as expected is read again from where it is.
-    std::vector<Chunk*> others;
-    for (Chunk& chunk : chunks) {
-      if (chunk.is_as_expected()) {
-        if (chunk.elements.file != nullptr) chunk.check();
-        continue;
-      }
-      locate(chunk);
-      chunk.want();
-      others.push_back(&chunk);
-    }
-    if (others.empty()) return;
-    read_wanted();
-    for (const Chunk* chunk : others) {
-      if (chunk->elements.file != nullptr) chunk->check();
-    }
-  }
-
-  // "tensor a, b": what lies in a block of a file.
-  std::string names_in(int32_t file, int64_t block) const {
-    std::vector<std::string> names;
-    for (const format::MetadataEntry& entry : metadata().entries) {
-      const auto* tensor = std::get_if<format::TensorEntry>(&entry.content);
-      const auto is_there = [&](const format::Place& place) {
-        return place.file == file && block_of(place.offset) <= block &&
-               block <= block_of(place.offset + place.length - 1);
-      };
-      if (tensor != nullptr && std::ranges::any_of(tensor->places, is_there)) names.push_back(entry.name);
-    }
-    return "tensor " + some(names);
-  }
-
   size_t place_of(const FlatLeaf& leaf) const { return static_cast<size_t>(&leaf - leaves_.data()); }
-  static const format::Place& place_of(const Reading& reading) {
-    return std::get<format::TensorEntry>(reading.entry->content).places[reading.chunk];
-  }
-
-  // Ascending, without overlaps; of small items none, which are read beside each other.
-  std::vector<detail::BlockRange> wanted_blocks() {
-    std::vector<detail::BlockRange> ranges;
-    for (const Reading& reading : readings_) {
-      if (!reading.expected || !reading.expected->elements.file->has_digests()) continue;
-      const Extent bytes = extent_of(reading.expected->elements, reading.part);
-      if (!bytes.dense) continue;
-      detail::BlockRange range{place_of(reading).file, block_of(bytes.begin), block_of(bytes.end - 1) + 1};
-      if (!ranges.empty() && ranges.back().file == range.file) range.begin = std::max(range.begin, ranges.back().end);
-      if (range.begin >= range.end) continue;
-      if (!ranges.empty() && ranges.back().file == range.file && ranges.back().end == range.begin) {
-        ranges.back().end = range.end;
-      } else {
-        ranges.push_back(range);
-      }
-    }
-    return ranges;
-  }
-
-  // PyTorch does not keep empty dicts.
-  static bool is_empty(const StateValue& value) {
-    return (value.dict() != nullptr && value.dict()->empty()) || (value.list() != nullptr && value.list()->empty());
-  }
 
   static bool is_tensor(const StateValue& value) {
     return (value.tensor() != nullptr && value.tensor()->defined()) || value.checkpointable() != nullptr;
@@ -650,7 +315,7 @@ class Loader {
         const auto common = common_part(box, stored, i);
         if (!common) continue;
         covered += numel(common->in_wanted);
-        readings_.push_back({&entry, i, common->in_saved, into, common->in_wanted.offset});
+        readings_->add({&entry, i, common->in_saved, into, common->in_wanted.offset});
         parts.push_back(common->in_wanted);
       }
       check_covered(box, covered, parts);
@@ -674,16 +339,9 @@ class Loader {
     ErrorText text(kOperation, fmt::format("the checkpoint lacks {} {} of the state", result_.missing.size(),
                                            result_.missing.size() == 1 ? "key" : "keys"));
     text.fact("checkpoint", path_);
-    text.fact("missing", some(result_.missing));
-    if (!result_.unexpected.empty()) text.fact("not asked for", some(result_.unexpected));
+    text.fact("missing", detail::listed(result_.missing, kMostShown));
+    if (!result_.unexpected.empty()) text.fact("not asked for", detail::listed(result_.unexpected, kMostShown));
     detail::throw_value_error(text.help("LoadOptions{.strict = false} to leave these as they are"));
-  }
-
-  static std::string some(const std::vector<std::string>& names) {
-    std::string text;
-    for (size_t i = 0; i < std::min(names.size(), kMostShown); ++i) text += (i > 0 ? ", " : "") + names[i];
-    if (names.size() > kMostShown) text += fmt::format(", and {} more", names.size() - kMostShown);
-    return text;
   }
 
   const LoadOptions& options_;
@@ -692,12 +350,10 @@ class Loader {
   bool loads_;
   std::shared_ptr<Storage> storage_;
   std::unique_ptr<StoredCheckpoint> checkpoint_;
-  detail::SharedBlocks shared_;  // after the checkpoint, whose files it reads
-  bool shares_blocks_ = false;
-  std::map<std::string_view, const format::MetadataEntry*> entries_;
+  std::optional<detail::Readings> readings_;  // once the checkpoint is open
+  detail::Entries entries_;
   std::set<const format::MetadataEntry*> asked_;
   std::vector<FlatLeaf> leaves_;
-  std::vector<Reading> readings_;
   std::vector<Object> objects_;
   std::vector<bool> filled_;                                       // one for each leaf
   int64_t unfolded_ = 0;                                           // bytes of tensors beyond those of their files
@@ -792,7 +448,7 @@ std::optional<LoadResult> detail::load_unless_damaged(StateDict& state, const st
         loader.plan(flatten_state_dict(state));
         ByteWriter words;
         words.put_text(loader.contents());
-        words.put_text(group.size() > 1 ? loader.offer_blocks() : std::string());
+        words.put_text(group.size() > 1 ? loader.readings().offer_blocks() : std::string());
         return words.take();
       })) {
     return std::nullopt;
@@ -805,9 +461,9 @@ std::optional<LoadResult> detail::load_unless_damaged(StateDict& state, const st
     offers.push_back(in.get_text());
   }
   check_one_save(group, path, contents);
-  loader.share_blocks(offers, static_cast<size_t>(group.rank()));
+  loader.readings().share_blocks(offers, static_cast<size_t>(group.rank()));
   if (!is_intact([&] {
-        const auto leave = [&](const void* /*nothing*/) { loader.leave_blocks(); };
+        const auto leave = [&](const void* /*nothing*/) { loader.readings().leave_blocks(); };
         const std::unique_ptr<const Loader, decltype(leave)> leaving(&loader, leave);  // however it ends
         loader.read();
         return std::string();
@@ -832,7 +488,7 @@ StateDict load_state_dict(const std::string& path, const std::vector<std::string
   const auto read = [&] {
     loader.open();
     std::vector<FlatLeaf> leaves;
-    const auto paths = loader.paths();
+    const auto paths = detail::known_paths(loader.metadata());
     for (const format::MetadataEntry& entry : loader.metadata().entries) {
       if (!is_wanted(entry.name, names)) continue;
       const auto found = paths.find(entry.name);

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "checkpoint/full_state.h"
+#include "checkpoint/listed.h"
 #include "checkpoint/module_tensors.h"
 #include "checkpoint/placing.h"
 #include "checkpoint/sharing.h"
@@ -23,16 +24,10 @@ using detail::NamedTensor;
 
 constexpr const char* kOperation = "set_model_state_dict";
 
+constexpr size_t kMostShown = 20;
+
 bool is_left_out(const NamedTensor& item, const StateDictOptions& options) {
   return options.ignore_frozen_params && item.is_parameter && !item.tensor.requires_grad();
-}
-
-std::string listed(const std::vector<std::string>& names) {
-  constexpr size_t kShown = 20;
-  std::string text;
-  for (size_t i = 0; i < names.size() && i < kShown; ++i) text += (i > 0 ? ", " : "") + names[i];
-  if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
-  return names.empty() ? "none" : text;
 }
 
 // What goes where, once everything is known to fit.
@@ -69,8 +64,8 @@ std::vector<Assignment> check_state(const torch::nn::Module& module, const State
   }
   if (options.strict && (!keys.missing.empty() || !keys.unexpected.empty())) {
     detail::throw_error(ErrorText(kOperation, "the state has other keys than the module")
-                            .fact("missing", listed(keys.missing))
-                            .fact("unexpected", listed(keys.unexpected))
+                            .fact("missing", detail::listed(keys.missing, kMostShown))
+                            .fact("unexpected", detail::listed(keys.unexpected, kMostShown))
                             .help("{.strict = false} to take what is there"));
   }
   return assignments;

@@ -32,10 +32,8 @@ int64_t received(const Step& step, const Held& before, const Held& after, const 
       return 2 * numel(before.grid(coordinate)) * (n - 1) / n;
     case Action::reduce_scatter:
       return numel(after.grid(coordinate)) * (n - 1);
-    case Action::exchange: {
-      const RunGrid wanted = after.grid(coordinate);
-      return numel(wanted) - overlap(before.grid(coordinate), wanted);
-    }
+    case Action::exchange:
+      return missing(before.grid(coordinate), after.grid(coordinate));
     case Action::slice:
     case Action::keep_one:
     case Action::cross:  // to another mesh: no operator does

@@ -27,6 +27,9 @@ Dims shape_of(const RunGrid& grid);
 /// The elements that both hold.
 int64_t overlap(const RunGrid& a, const RunGrid& b);
 
+/// Of the elements that are wanted, how many are not held.
+inline int64_t missing(const RunGrid& held, const RunGrid& wanted) { return numel(wanted) - overlap(held, wanted); }
+
 /// The `index`-th of `count` parts of `runs`, taken as one row of elements, as torch.chunk cuts.
 RunList share_of(const RunList& runs, int64_t count, int64_t index);
 

@@ -18,8 +18,6 @@ std::vector<Held> stops_of(const Redistribution& plan, const Held& before) {
 
 bool is_exchange(const Step& step) { return step.action == Action::exchange; }
 
-int64_t missing(const RunGrid& held, const RunGrid& wanted) { return numel(wanted) - overlap(held, wanted); }
-
 }  // namespace
 
 std::optional<Dims> wasteful_place(const Redistribution& plan, const Held& before, const std::vector<Dims>& places) {

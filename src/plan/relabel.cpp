@@ -102,8 +102,8 @@ Mesh relabel(const Layout& from, const Layout& to) {
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       for (size_t place = 0; place < ranks.size(); ++place) {
         // Times n + 1, so that of equally good orders the one that leaves most ranks where they are is taken.
-        const int64_t missing = numel(wanted[place]) - overlap(held[rank], wanted[place]);
-        received[rank][place] = missing * (n + 1) + (rank == place ? 0 : 1);
+        const int64_t lacked = missing(held[rank], wanted[place]);
+        received[rank][place] = lacked * (n + 1) + (rank == place ? 0 : 1);
       }
     }
     places = cheapest_assignment(received);

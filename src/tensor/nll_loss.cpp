@@ -1,6 +1,7 @@
 #include "tensor/nll_loss.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
 #include <ATen/ops/_assert_async.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/index_select.h>
@@ -23,16 +24,12 @@ namespace {
 using at::Tensor;
 using torch::jit::Stack;
 
-constexpr int64_t kNone = 0;  // at::Reduction
-constexpr int64_t kMean = 1;
-constexpr int64_t kSum = 2;
-
 // The arguments that forward and backward share. Dim 1 of the log probabilities, or the only one, holds the classes.
 struct Call {
   Tensor self;
   Tensor target;
   std::optional<Tensor> weight;
-  int64_t reduction = kMean;
+  int64_t reduction = at::Reduction::Mean;
   int64_t ignore_index = 0;
   int64_t class_dim = 1;
 };
@@ -152,7 +149,7 @@ Tensor as_sum(const Picks& picks, const Placements& of, const Tensor& share) {
 
 // The mean over a sharded batch divides the sums.
 bool mean_of_samples(const c10::OperatorHandle& op, Stack& stack, const Call& call) {
-  if (call.reduction != kMean || call.self.dim() < 2) return false;
+  if (call.reduction != at::Reduction::Mean || call.self.dim() < 2) return false;
   Dims samples;
   for (int64_t d = 0; d < call.self.dim(); ++d) {
     if (d != call.class_dim) samples.push_back(d);
@@ -160,7 +157,7 @@ bool mean_of_samples(const c10::OperatorHandle& op, Stack& stack, const Call& ca
   Dims targets;
   for (int64_t d = 0; d < call.target.dim(); ++d) targets.push_back(d);
   if (!any_sharded(call.self, samples) && !any_sharded(call.target, targets)) return false;
-  stack[stack.size() - op.schema().arguments().size() + 3] = kSum;
+  stack[stack.size() - op.schema().arguments().size() + 3] = int64_t{at::Reduction::Sum};
   op.callBoxed(stack);
   const Tensor count = stack.back().toTensor();
   const Tensor sum = stack[stack.size() - 2].toTensor();
@@ -184,7 +181,7 @@ bool nll_loss_of_parts(const c10::OperatorHandle& op, Stack& stack) {
                  .masked_fill(picks->absent, 0);  // an infinity that is not meant
   }
   const auto type = call.self.scalar_type();
-  if (call.reduction == kNone) {
+  if (call.reduction == at::Reduction::None) {
     const Tensor none = at::zeros({}, picks->part.options());
     answer(op, stack, from_parts(picks->mesh, picks->cut_placements, call.target.sizes().vec(), losses.to(type)));
     stack.emplace_back(from_parts(picks->mesh, whole_on(picks->mesh), {}, none));
@@ -196,7 +193,7 @@ bool nll_loss_of_parts(const c10::OperatorHandle& op, Stack& stack) {
                                       picks->ignored.logical_not().sum().to(picks->weights.scalar_type()));
   total = reduced(total);
   Tensor loss = as_sum(*picks, picks->cut_placements, losses.sum());
-  if (call.reduction == kMean) loss = loss.div(total);
+  if (call.reduction == at::Reduction::Mean) loss = loss.div(total);
   answer(op, stack, loss.to(type));
   stack.emplace_back(total.to(type));
   return true;
@@ -208,10 +205,10 @@ bool nll_loss_of_parts_backward(const c10::OperatorHandle& op, Stack& stack) {
   const auto picks = pick(call);
   if (!picks) return false;
   const Tensor grad_output = argument(stack, op, 0).toTensor();
-  const bool each = call.reduction == kNone;
+  const bool each = call.reduction == at::Reduction::None;
   const Placements whole = whole_on(picks->mesh);
   Tensor grad = widened(part_of(placed(grad_output, picks->mesh, each ? picks->sample_placements : whole)));
-  if (call.reduction == kMean) {
+  if (call.reduction == at::Reduction::Mean) {
     grad = grad / widened(part_of(placed(argument(stack, op, 6).toTensor(), picks->mesh, whole)));
   }
   Tensor part = at::zeros(picks->part.sizes(), picks->part.options());

@@ -2,6 +2,7 @@
 
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
 #include <ATen/ops/_conj.h>
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/abs.h>
@@ -43,10 +44,6 @@ namespace {
 
 using at::Tensor;
 using torch::jit::Stack;
-
-constexpr int64_t kNone = 0;  // at::Reduction
-constexpr int64_t kMean = 1;
-constexpr int64_t kSum = 2;
 
 // Of what is summed up in half precision: the sum of a few thousand numbers is beyond its largest. Made in float, as
 // torch's own kernels make it.
@@ -151,12 +148,12 @@ void mean_of_losses(const c10::OperatorHandle& op, Stack& stack, const Tensor& s
   if (op.schema().arguments().front().name() == "grad_output") {
     // One number, divided before it is multiplied with what may be too large for half precision.
     stack[base] = stack[base].toTensor().div(count);
-    reduction = kSum;
+    reduction = int64_t{at::Reduction::Sum};
     op.callBoxed(stack);
     return;
   }
   const bool narrow = at::toOpMathType(self.scalar_type()) != self.scalar_type();
-  reduction = narrow ? kNone : kSum;
+  reduction = int64_t{narrow ? at::Reduction::None : at::Reduction::Sum};
   op.callBoxed(stack);
   c10::IValue& result = stack[stack.size() - op.schema().returns().size()];
   const Tensor loss = result.toTensor();
@@ -165,7 +162,7 @@ void mean_of_losses(const c10::OperatorHandle& op, Stack& stack, const Tensor& s
 
 bool asks_for_mean(const c10::OperatorHandle& op, const Stack& stack) {
   const std::optional<int> reduction = op.schema().argumentIndexWithName("reduction");
-  return reduction && argument(stack, op, static_cast<size_t>(*reduction)).toInt() == kMean;
+  return reduction && argument(stack, op, static_cast<size_t>(*reduction)).toInt() == at::Reduction::Mean;
 }
 
 // Over all elements.
