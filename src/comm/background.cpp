@@ -75,6 +75,11 @@ std::exception_ptr BackgroundTask::take_unheard() {
   return std::exchange(heard_, true) ? nullptr : error_;
 }
 
+bool BackgroundTask::is_heard() const {
+  const std::lock_guard lock(mutex_);
+  return heard_;
+}
+
 bool BackgroundTask::is_over() const {
   const std::lock_guard lock(mutex_);
   return over_;
@@ -165,6 +170,7 @@ void Background::Queue::note_failure(const std::shared_ptr<BackgroundTask>& task
   {
     const std::lock_guard lock(mutex);
     tell = on_failure;
+    std::erase_if(failed, [](const auto& earlier) { return earlier->is_heard(); });
     failed.push_back(task);
   }
   const auto news = news_of(task->error_);

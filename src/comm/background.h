@@ -30,6 +30,7 @@ class BackgroundTask {
   void run();
   /// What it threw, once; null where wait() has told it.
   std::exception_ptr take_unheard();
+  bool is_heard() const;
 
   std::function<void()> work_;
   std::shared_ptr<CommObserver> observer_;  // of the thread that gave the work

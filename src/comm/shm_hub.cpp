@@ -145,7 +145,7 @@ void ShmHub::wait_until(Clock::time_point& end, const char* operation, int peer,
     // It may have raised the signal before it left.
     const bool left = has_left(peer) || !process(peer).alive();
     if (signal.reached(least)) return;
-    if (broken_) refuse_closed(operation);
+    if (broken_ || has_left(rank())) refuse_closed(operation);  // another thread may have let go of the group
     if (left) say_lost(operation, peer);
     if (Clock::now() < end) return;
     const bool meeting = &signal == &control(peer).arrived;

@@ -359,6 +359,31 @@ TEST_P(FailureTest, AFailureInTheBackgroundReachesTheOthersAtOnce) {
             "  help: mend what rank 1 says; this rank stopped because of it");
 }
 
+// Those that it waits for there do not come any more.
+TEST(RankFailureTest, ARankThatFailsEndsWhatItHasUnderWayInTheBackground) {
+  for (const bool joined : {false, true}) {
+    for (const char* backend : {"threads", "shm", "gloo"}) {
+      if (joined && backend == std::string("gloo")) continue;  // torch's calls end by themselves alone
+      std::latch first_has_ended(1);
+      const auto began = std::chrono::steady_clock::now();
+      spawn(
+          2,
+          [&](World& world) {
+            const Group beside = world.group().in_background();
+            if (joined) barrier(beside);
+            if (world.rank() == 1) return first_has_ended.wait();
+            const auto task = world.state()->background().start([&] { barrier(beside); });
+            std::this_thread::sleep_for(milliseconds(100));
+            world.fail("out of coffee");
+            EXPECT_THROW(task->wait(), c10::DistBackendError);
+            first_has_ended.count_down();
+          },
+          {.backend = backend, .timeout = std::chrono::seconds(20)});
+      EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10)) << backend << joined;
+    }
+  }
+}
+
 // Arguments that are refused are refused on every rank, and a program may go on.
 TEST(RankFailureTest, WhatIsRefusedInTheBackgroundEndsNobody) {
   spawn(2, [](World& world) {
@@ -366,6 +391,21 @@ TEST(RankFailureTest, WhatIsRefusedInTheBackgroundEndsNobody) {
         [] { detail::throw_value_error(ErrorText("move", "it is too large").help("a smaller one")); });
     EXPECT_EQ(value_error([&] { refused->wait(); }), "move: it is too large\n  help: a smaller one");
     barrier(world.group());
+  });
+}
+
+TEST(RankFailureTest, WhatTheBackgroundToldIsForgotten) {
+  spawn(1, [](World& world) {
+    detail::Background& background = world.state()->background();
+    std::weak_ptr<detail::BackgroundTask> last;
+    for (int i = 0; i < 3; ++i) {
+      const auto refused =
+          background.start([] { detail::throw_value_error(ErrorText("move", "it is too large").help("a smaller one")); });
+      EXPECT_THROW(refused->wait(), c10::ValueError);
+      background.drain();
+      EXPECT_TRUE(last.expired());
+      last = refused;
+    }
   });
 }
 
