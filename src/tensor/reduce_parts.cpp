@@ -78,9 +78,18 @@ void check_pieces(const PartsToReduce& tensor) {
   }
 }
 
-plan::Transfers share_of(plan::Transfers transfers, int64_t count, int64_t index) {
+// The share of a piece that a round takes. Pieces with fewer rows than there are rounds take different ones: by where
+// they lie, which is what both sides of a message know of them.
+RunGrid share_of(RunGrid rows, int64_t rounds, int64_t round) {
+  if (rounds == 1) return rows;
+  int64_t turn = round;
+  for (const plan::RunList& runs : rows) turn += runs.empty() ? 0 : runs.front().offset;
+  return plan::share_of(std::move(rows), rounds, turn % rounds);
+}
+
+plan::Transfers share_of(plan::Transfers transfers, int64_t rounds, int64_t round) {
   for (auto* side : {&transfers.gives, &transfers.takes}) {
-    for (plan::Transfer& transfer : *side) transfer.rows = plan::share_of(std::move(transfer.rows), count, index);
+    for (plan::Transfer& transfer : *side) transfer.rows = share_of(std::move(transfer.rows), rounds, round);
   }
   return transfers;
 }
@@ -110,7 +119,7 @@ void reduce_parts(const Group& group, const std::vector<const PartsToReduce*>& t
       const int64_t turn = (round + static_cast<int64_t>(i)) % rounds;  // small ones take different rounds
       std::vector<HeldPart>& parts = arrived.emplace_back();
       for (const PieceToReduce& piece : tensor.pieces) {
-        const RunGrid rows = plan::share_of(piece.rows, rounds, turn);
+        const RunGrid rows = share_of(piece.rows, rounds, turn);
         for (size_t c = 0; c < tensor.parts; ++c) {
           parts.push_back({at::empty(plan::shape_of(rows), tensor.held.tensor.options()), rows});
         }

@@ -802,6 +802,29 @@ TEST(MovingTest, BoxesOfPartialsInRounds) {
   }
 }
 
+// Many boxes with fewer rows than there are rounds do not all go in the first ones.
+TEST(MovingTest, SmallBoxesOfPartialsKeepToTheStagingBuffer) {
+  static constexpr int64_t kStaging = 2 << 10;
+  spawn(3, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {3});
+    const at::Tensor whole = numbered({64, 64});
+    const at::Tensor x = distribute_any(whole, mesh, {Partial()});
+    std::vector<Box> boxes;
+    for (int64_t i = 0; i < 256; ++i) boxes.push_back(Box{{i / 16 * 4, i % 16 * 4}, {4, 4}});
+    const CommRecorder recorder;
+    const auto read = read_boxes(x, boxes, {.staging_bytes = kStaging});
+    for (const CollectiveCall& call : recorder.calls()) {
+      if (call.name == "all_to_all") {
+        EXPECT_LE(call.bytes, kStaging);
+      }
+    }
+    for (size_t i = 0; i < boxes.size(); ++i) {
+      const Dims& at = boxes[i].offset;
+      EXPECT_TRUE(read[i].equal(whole.narrow(0, at[0], 4).narrow(1, at[1], 4))) << i;
+    }
+  });
+}
+
 TEST(MovingTest, BoxesBringWhatRanksLack) {
   spawn(4, [](World& world) {
     const DeviceMesh mesh = init_device_mesh("cpu", {4});
