@@ -9,6 +9,7 @@
 #include <chrono>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "comm/errors.h"
 #include "comm/settings.h"
@@ -21,6 +22,7 @@ namespace {
 std::mutex mutex;
 std::optional<CommCosts> set_by_program;
 std::atomic<uint64_t> version = 0;
+thread_local std::optional<detail::CostsNow> this_threads_costs;
 
 // The time of one exchange in which a rank receives `bytes` from each other, as the slowest rank sees it.
 double exchange_seconds(const Group& group, int64_t bytes, int calls) {
@@ -42,13 +44,14 @@ double exchange_seconds(const Group& group, int64_t bytes, int calls) {
 
 }  // namespace
 
-CommCosts detail::current_costs() {
+detail::CostsNow detail::costs_now() {
+  if (this_threads_costs) return *this_threads_costs;
   static const CommCosts from_outside = [] {
     const std::string& text = settings().costs;
     return text.empty() ? CommCosts() : as_c10_errors([&] { return parse_costs(text); });
   }();
   const std::lock_guard lock(mutex);
-  return set_by_program.value_or(from_outside);
+  return {set_by_program.value_or(from_outside), version.load(std::memory_order_relaxed)};
 }
 
 void set_costs(const CommCosts& costs) {
@@ -58,7 +61,12 @@ void set_costs(const CommCosts& costs) {
   ++version;
 }
 
-uint64_t detail::costs_version() { return version.load(std::memory_order_relaxed); }
+uint64_t detail::costs_version() {
+  return this_threads_costs ? this_threads_costs->version : version.load(std::memory_order_relaxed);
+}
+
+detail::CostsScope::CostsScope(const CostsNow& costs) : outer_(std::exchange(this_threads_costs, costs)) {}
+detail::CostsScope::~CostsScope() { this_threads_costs = outer_; }
 
 CommCosts measure_costs(const World& world) {
   const Group all = world.group();

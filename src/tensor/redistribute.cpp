@@ -19,6 +19,7 @@
 #include "tensor/boxes.h"
 #include "tensor/cause_of.h"
 #include "tensor/checked.h"
+#include "tensor/costs.h"
 #include "tensor/crossing.h"
 #include "tensor/edges.h"
 #include "tensor/held_boxes.h"
@@ -175,8 +176,9 @@ bool goes_beside(const DeviceMesh& from, const Target& to) {
 }
 
 // Starts a move whose tensors and targets were checked. It is over before it returns where nothing can go beside.
+// `keeps`: the tensors are asked for when they have been moved, too.
 std::shared_ptr<PendingTensors::State> start(const std::vector<Tensor>& tensors, const Target& to,
-                                             const RedistributeOptions& options) {
+                                             const RedistributeOptions& options, bool keeps) {
   const detail::CauseScope cause("redistribute", [&](detail::Cause& c) {
     for (const Tensor& tensor : tensors) detail::about(c, tensor);
   });
@@ -190,13 +192,24 @@ std::shared_ptr<PendingTensors::State> start(const std::vector<Tensor>& tensors,
     detail::current_local(*meta_of(tensor));  // a view is brought up to date by this thread
   }
   const DeviceMesh mesh = meta_of(tensors.front())->spec->mesh;
-  const auto move = [state, to] { state->moved = moved_to(to, state->tensors, state->options, /*background=*/true); };
+  // It goes by the costs of now. Others may be set before its turn comes, and on another rank it is under way already.
+  const auto move = [state, to, costs = detail::costs_now()] {
+    const detail::CostsScope scope(costs);
+    state->moved = moved_to(to, state->tensors, state->options, /*background=*/true);
+  };
+  const auto let_go = [state, keeps] {
+    if (!keeps) state->tensors.clear();
+  };
   const c10::Device device = meta_of(tensors.front())->local.device();
   if (!goes_beside(mesh, to)) {
     mesh.world().state()->background().drain();  // what was started before comes first
     move();
+    let_go();
   } else if (device.is_cpu()) {
-    state->task = mesh.world().state()->background().start(move);
+    state->task = mesh.world().state()->background().start([move, let_go] {
+      move();
+      let_go();
+    });
   } else {
     // Collectives on a GPU return at once: a stream of their own is enough.
     const c10::impl::VirtualGuardImpl guard(device.type());
@@ -209,6 +222,7 @@ std::shared_ptr<PendingTensors::State> start(const std::vector<Tensor>& tensors,
       const Tensor& local = meta_of(tensor)->local;
       if (local.numel() > 0) local.record_stream(guard.getStream(device));
     }
+    let_go();
     state->there = detail::DeviceMark(meta_of(state->moved.front())->local);
   }
   return state;
@@ -219,18 +233,24 @@ class Moving final : public detail::Arrival {
  public:
   Moving(std::shared_ptr<PendingTensors::State> state, size_t i) : state_(std::move(state)), i_(i) {}
   Tensor local() override {
+    if (state_ == nullptr) return local_;
     state_->wait();
-    return meta_of(state_->moved[i_])->local;
+    if (state_->there) return meta_of(state_->moved[i_])->local;  // every stream that uses it waits
+    local_ = meta_of(state_->moved[i_])->local;
+    state_->moved[i_].reset();  // those that are not used yet keep nothing of it
+    state_ = nullptr;
+    return local_;
   }
 
  private:
-  const std::shared_ptr<PendingTensors::State> state_;
+  std::shared_ptr<PendingTensors::State> state_;  // until it was asked for
   const size_t i_;
+  Tensor local_;
 };
 
 // Tensors that wait for their data when they are used.
 std::vector<Tensor> arriving(const std::vector<Tensor>& tensors, const Target& to, const RedistributeOptions& options) {
-  const auto state = start(tensors, to, options);
+  const auto state = start(tensors, to, options, /*keeps=*/false);
   std::vector<Tensor> results;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const detail::Spec& from = *meta_of(tensors[i])->spec;
@@ -239,8 +259,9 @@ std::vector<Tensor> arriving(const std::vector<Tensor>& tensors, const Target& t
       results.push_back(tensors[i]);
       continue;
     }
+    const Dims strides = from.boxes ? detail::contiguous_strides(from.sizes) : from.strides;
     const detail::SpecPtr spec = to.mesh ? detail::spec_after(tensors[i], *to.mesh, wanted, options)
-                                         : detail::intern_spec(from.mesh, wanted, from.sizes, from.strides);
+                                         : detail::intern_spec(from.mesh, wanted, from.sizes, strides);
     Tensor result = detail::wrap(spec, at::empty({0}, meta_of(tensors[i])->local.options()));
     meta_of(result)->arrival = std::make_shared<Moving>(state, i);
     results.push_back(detail::moved_edge(tensors[i], result, options));
@@ -310,7 +331,7 @@ PendingTensors start_all(const std::vector<Tensor>& tensors, const std::optional
                          const std::vector<Placements>& placements, const RedistributeOptions& options) {
   const Target to = targets_of(tensors, mesh, placements, options);
   if (!to.mesh) compare_where_asked(tensors, to, options);
-  return PendingTensors(start(tensors, to, options));
+  return PendingTensors(start(tensors, to, options, /*keeps=*/true));
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ std::string text_of_move(const Spec& from, c10::ScalarType dtype, const Placemen
 
 // What a tensor in boxes is brought to before it goes to another mesh.
 SpecPtr without_boxes(const SpecPtr& spec) {
-  return spec->boxes ? intern_spec(spec->mesh, spec->placements, spec->sizes, spec->strides) : spec;
+  return spec->boxes ? intern_spec(spec->mesh, spec->placements, spec->sizes, contiguous_strides(spec->sizes)) : spec;
 }
 
 // A result never shares memory with its source, as in every other operator that is not a view: not where it has no

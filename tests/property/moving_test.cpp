@@ -19,6 +19,7 @@
 #include "property/random_layout.h"
 #include "sherd/collectives.h"
 #include "sherd/explain.h"
+#include "sherd/local_shards.h"
 #include "sherd/redistribute.h"
 
 namespace sherd::testing {
@@ -855,6 +856,70 @@ TEST(MovingTest, MovesThatNobodyWaitsForAreCarriedOut) {
     for (int i = 0; i < 100; ++i) pending.push_back(redistribute_async(x, {Shard(1)}));
     if (world.rank() == 0) return;
     for (PendingTensor& each : pending) EXPECT_EQ(to_local(each.wait()).sum().item<float>(), 64 * 32);
+  });
+}
+
+// What is started goes by the costs that hold then, also where it waits for its turn on one rank and not on another.
+TEST(MovingTest, MovesThatWaitForTheirTurnGoByTheCostsOfTheirStart) {
+  const CommCosts few_calls{.call = 1, .message = 1e-3}, few_messages{.call = 1e-3, .message = 1};
+  set_costs(few_calls);
+  spawn(5,
+        [&](World& world) {
+          const DeviceMesh grid("cpu", parse_mesh("[2, 2]")), pair("cpu", parse_mesh("[2]{3, 4}"));
+          const at::Tensor whole = numbered({8, 8});
+          const at::Tensor x = distribute_any(whole, grid, {Shard(0), Shard(1)});
+          const at::Tensor y = distribute_any(whole, pair, {Shard(0)});
+          std::vector<PendingTensor> pending;
+          // Rank 3 comes to the second only when rank 4 has come to the first.
+          if (world.rank() == 3) pending.push_back(redistribute_async(y, {Shard(1)}));
+          if (world.rank() < 4) pending.push_back(redistribute_async(x, {Replicate(), Replicate()}));
+          barrier(world.group());
+          if (world.rank() == 0) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            set_costs(few_messages);
+          }
+          barrier(world.group());
+          if (world.rank() == 4) pending.push_back(redistribute_async(y, {Shard(1)}));
+          for (PendingTensor& each : pending) EXPECT_TRUE(is_right(each.wait(), whole));
+        },
+        {.timeout = std::chrono::seconds(10)});
+  set_costs({});
+}
+
+TEST(MovingTest, TensorsOnTheirWayKeepNeitherWhatWasGivenNorWhatWasUsed) {
+  spawn(2, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2}), turned("cpu", parse_mesh("[2]{1, 0}"));
+    const at::Tensor whole = numbered({8, 8});
+    for (const DeviceMesh& to : {mesh, turned}) {
+      at::Tensor x = distribute_any(whole, mesh, {Shard(0)});
+      const c10::Storage given = to_local(x).storage();
+      auto moved = redistribute(std::vector{x, x}, to, {{Shard(1)}, {Replicate()}}, {.async = true});
+      x.reset();
+      const c10::Storage first = to_local(moved[0]).storage();
+      at::Tensor again = moved[0].detach();
+      EXPECT_TRUE(is_right(again, whole));
+      EXPECT_GT(first.use_count(), 1U);
+      moved[0].reset();
+      again.reset();
+      EXPECT_EQ(first.use_count(), 1U);
+      EXPECT_EQ(given.use_count(), 1U);
+      EXPECT_TRUE(is_right(moved[1], whole));
+    }
+  });
+}
+
+TEST(MovingTest, InTheBackgroundOutOfBoxesWithStridesOfTheirOwn) {
+  spawn(2, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2}), turned("cpu", parse_mesh("[2]{1, 0}"));
+    const at::Tensor whole = numbered({4, 6});
+    const LocalShardsWrapper local({whole.narrow(0, 2 * world.rank(), 2)}, {{2 * world.rank(), 0}});
+    const at::Tensor x = from_local(local, mesh, {Shard(0)}, {.shape = Dims{4, 6}, .stride = Dims{1, 4}});
+    for (const DeviceMesh& to : {mesh, turned}) {
+      const at::Tensor at_once = redistribute(x, to, {Shard(1)});
+      const at::Tensor later = redistribute(x, to, {Shard(1)}, {.async = true});
+      EXPECT_EQ(later.strides(), at_once.strides());
+      EXPECT_TRUE(is_right(later, whole));
+    }
   });
 }
 
