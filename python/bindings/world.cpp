@@ -2,6 +2,8 @@
 
 #include "sherd/world.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -10,6 +12,14 @@
 
 namespace sherd::python {
 namespace {
+
+// When atexit handlers of Python run, the exit code of the program is decided.
+bool ends_badly = false;
+void end() {
+  if (!ends_badly) return;
+  std::fflush(nullptr);
+  std::_Exit(EXIT_FAILURE);
+}
 
 WorldOptions world_options(const std::string& backend, std::optional<double> timeout, bool check) {
   WorldOptions options{.backend = backend, .check = check};
@@ -113,6 +123,8 @@ void bind_world(py::module_& module) {
       .def(py::init<World>())
       .def("__enter__", &PyWorldScope::enter)
       .def("__exit__", [](PyWorldScope& self, const py::args&) { self.exit(); });
+  std::atexit(end);  // called after what init() registers
+  module.def("end_badly", [] { ends_badly = true; });
   module.def("spawn", &spawn_ranks);
   module.def(
       "init",

@@ -70,7 +70,7 @@ def init(*, backend: str = "", timeout: float | None = None, check: bool = False
     if world.size > 1:
         _tell_others_of_failure(world)
     # A backend's thread that lets go of a tensor's Python object after the interpreter has ended would end the process.
-    atexit.register(world.close)
+    atexit.register(_close, world)
     return world
 
 
@@ -91,6 +91,15 @@ def fake_world(rank: int, size: int) -> _C.WorldScope:
     World(rank 3 of 8)
     """
     return _C.WorldScope(_C.fake_world(rank, size))
+
+
+def _close(world: _C.World) -> None:
+    """What went wrong in the background and nobody has heard of ends the program as an exception does."""
+    try:
+        world.close()
+    except Exception as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        _C.end_badly()
 
 
 def _tell_others_of_failure(world: _C.World) -> None:

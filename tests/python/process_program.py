@@ -192,6 +192,13 @@ def one_rank_fails() -> None:
         print("told")
 
 
+def nobody_waits_for_a_move() -> None:
+    """Ranks that mean different columns: an error that is found when the program has come to its end."""
+    mesh = sherd.init_device_mesh("cpu", (4,))
+    x = sherd.distribute_tensor(torch.ones(4, 4, 4), mesh, [Shard(0)])
+    sherd.redistribute_async(x, [Shard(1 if sherd.init().rank == 0 else 2)])
+
+
 def no_thread_outlives_python() -> None:
     """A thread of a backend that lets go of a Python tensor after the interpreter has ended would abort the process."""
 

@@ -58,6 +58,11 @@ class Processes(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertEqual(result.stdout.count("threads left: []"), 4, result.stdout)
 
+    def test_a_move_that_nobody_waits_for_ends_the_program_badly(self) -> None:
+        result = torchrun("nobody_waits_for_a_move")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("all_to_all: ranks call different things", result.stderr)
+
     def test_the_others_learn_why_a_rank_failed(self) -> None:
         result = torchrun("one_rank_fails")
         self.assertNotEqual(result.returncode, 0)
