@@ -614,6 +614,27 @@ TEST(MovingTest, MemoryBesideInputAndOutputIsBounded) {
   });
 }
 
+// A rank that receives reads where the others' tensors lie: nothing is laid down for it, and nothing done in rounds.
+TEST(MovingTest, BetweenThreadsNothingLiesBesideInputAndOutput) {
+  spawn(4, [](World&) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"dp", "tp"});
+    const Placement r = Replicate();
+    const std::vector<std::pair<Placements, Placements>> moves = {{{Shard(0), Shard(1)}, {Shard(1), Shard(0)}},
+                                                                  {{Shard(0), r}, {r, r}},
+                                                                  {{Shard(1), Shard(1)}, {r, r}},
+                                                                  {{StridedShard(0, 2), Shard(0)}, {r, Shard(1)}},
+                                                                  {{Partial(), Partial()}, {r, r}}};
+    for (const auto& [from, to] : moves) {
+      const at::Tensor x = distribute_any(torch::ones({1024, 1024}), mesh, from);
+      at::Tensor y;
+      const CommRecorder recorder;
+      const int64_t peak = peak_of([&] { y = redistribute(x, to, {.prefer = Prefer::bytes, .staging_bytes = 1024}); });
+      EXPECT_LE(peak, static_cast<int64_t>(to_local(y).nbytes()) + 4096) << to_string(from) << " to " << to_string(to);
+      EXPECT_EQ(recorder.calls().size(), 1U) << recorder.to_string();
+    }
+  });
+}
+
 // What is converted is converted in rounds, not as a whole.
 TEST(MovingTest, TypesOnTheWayKeepToTheStagingBuffer) {
   constexpr int64_t kStaging = 1 << 20;
