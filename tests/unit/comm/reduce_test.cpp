@@ -6,6 +6,8 @@
 #include <torch/torch.h>
 
 #include "conformance/sample.h"
+#include "sherd/collectives.h"
+#include "sherd/world.h"
 
 namespace sherd::detail {
 namespace {
@@ -62,6 +64,33 @@ TEST(ReduceTest, EqualsTorchForEveryDtypeReductionAndLength) {
         }
       }
     }
+  }
+}
+
+// Each 1 alone would be lost in a sum of 16 bits, and the sums behind an average are more than these hold. Small tensors
+// and large ones are reduced in different ways.
+TEST(ReduceTest, RanksSumUpSixteenBitFloatsInThirtyTwoBits) {
+  for (const char* backend : {"threads", "shm"}) {
+    spawn(3,
+          [&](World& world) {
+            for (const auto dtype : {at::kHalf, at::kBFloat16}) {
+              const double large = dtype == at::kHalf ? 2048 : 256;
+              for (const int64_t numel : {3, 300'000}) {
+                const at::Tensor part = at::full({numel}, world.rank() == 0 ? large : 1, dtype);
+                const at::Tensor sum = at::full({numel}, large + 2, dtype);
+                const at::Tensor all = part.clone();
+                all_reduce(world.group(), all).wait();
+                EXPECT_TRUE(at::equal(all, sum)) << backend << " " << numel << " " << testing::name_of(dtype);
+                const at::Tensor own = at::empty({numel / 3}, dtype);
+                reduce_scatter(world.group(), own, part, ReduceOp::sum).wait();
+                EXPECT_TRUE(at::equal(own, sum.narrow(0, 0, numel / 3))) << backend << " " << numel;
+                const at::Tensor average = at::full({numel}, 60'000, dtype);
+                all_reduce(world.group(), average, ReduceOp::avg).wait();
+                EXPECT_TRUE(at::equal(average, at::full({numel}, 60'000, dtype))) << backend << " " << numel;
+              }
+            }
+          },
+          {.backend = backend});
   }
 }
 
