@@ -235,8 +235,8 @@ bool PickleMachine::step() {
     }
 
     case Op::global: {
-      const std::string_view module = line();
-      push(global(module, line()));
+      const std::string_view module = name_line();
+      push(global(module, name_line()));
       break;
     }
     case Op::stack_global: {
@@ -264,8 +264,8 @@ bool PickleMachine::step() {
       break;
     }
     case Op::inst: {
-      const std::string_view module = line();
-      const Node type = global(module, line());
+      const std::string_view module = name_line();
+      const Node type = global(module, name_line());
       const auto items = above_mark();
       const Node made = object(type, container(Kind::tuple, items), true);
       drop(items);

@@ -206,8 +206,14 @@ class PickleMachine {
 
   // Globals and objects
 
+  std::string_view name_line() {
+    const std::string_view name = line();
+    if (!is_utf8(name)) fail("a name is not UTF-8");
+    return name;
+  }
+
+  /// Of names that are UTF-8: to look again at one that was fetched from the memo would not be linear in the input.
   Node global(std::string_view module, std::string_view name) {
-    if (!is_utf8(module) || !is_utf8(name)) fail("a name is not UTF-8");
     // Up to protocol 2, Python writes these under their names of Python 2.
     if (module == "__builtin__") module = "builtins";
     if (module == "copy_reg") module = "copyreg";

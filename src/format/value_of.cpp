@@ -42,10 +42,8 @@ class Values::Maker {
         return text(node);
       case Kind::bytes:
         return Bytes{text(node), node.flag};
-      case Kind::global: {
-        const auto& global = graph_.global(node);
-        return Global{std::string(global.module), std::string(global.name)};
-      }
+      case Kind::global:
+        return named(graph_.global(node));
       default:
         return make_container(node);
     }
@@ -61,6 +59,12 @@ class Values::Maker {
   std::string text(const Node& node) {
     spend(node.length);
     return std::string(node.text());
+  }
+
+  // Two bytes name a class that may have a name of megabytes.
+  Global named(const PickleGraph::GlobalName& global) {
+    spend(global.module.size() + global.name.size());
+    return {std::string(global.module), std::string(global.name)};
   }
 
   /// Each container is made once, so that what was one object stays one.
@@ -130,7 +134,7 @@ class Values::Maker {
     }
     const auto& type = graph_.type(node);
     spend(sizeof(Object));
-    Object object{.type = {std::string(type.module), std::string(type.name)},
+    Object object{.type = named(type),
                   .called = graph_.called(node),
                   .arguments = make_items(graph_.arguments(node))};
     if (const Node* state = graph_.state(node)) object.state = std::make_shared<Value>(make(*state));

@@ -138,6 +138,17 @@ TEST(PickleErrors, SharedValuesCostWhatThePickleIsLong) {
   EXPECT_EQ(problem(copies), "unpickle: the values would need much more memory than the pickle has bytes");
 }
 
+TEST(PickleErrors, ANameCostsWhatItIsLongWhereverItStands) {
+  const std::string too_much = "unpickle: the values would need much more memory than the pickle has bytes";
+  const std::string name = "X\xa0\x86\x01\0"s + std::string(100000, 'x') + "q\0"s;
+  const std::string type = name + "h\0\x93q\1"s;
+  EXPECT_EQ(problem("(" + type + repeated("h\1"s, 500) + "t."), too_much);
+  EXPECT_EQ(problem("(" + type + repeated("h\1)\x81"s, 500) + "t."), too_much);
+  EXPECT_EQ(problem("(" + type + "h\1h\1)R" + "t."), "nothing");
+  // Fetched and named ten thousand times, and left alone.
+  EXPECT_EQ(problem(name + "h\0\x93"s + "0" + repeated("h\0h\0\x93"s + "0", 10000) + "N."), "nothing");
+}
+
 TEST(PickleErrors, TheNumberOfValuesIsBounded) {
   EXPECT_EQ(problem("(" + repeated("N", 101) + "t.", {.max_values = 100}), "unpickle: more than 100 values");
 }
