@@ -89,6 +89,13 @@ std::vector<SavedLeaf> leaves_of(const char* operation, const StateDict& state) 
     leaf.name = std::move(flat.name);
     leaf.path = std::move(flat.path);
     leaf.value = std::move(flat.value);
+    if (leaf.path.size() > format::kMostPathParts) {
+      throw_value_error(ErrorText(operation, "a value of the state lies too deep")
+                            .fact("key", leaf.name)
+                            .fact("containers around it", fmt::format("{}", leaf.path.size()))
+                            .fact("most", fmt::format("{}", format::kMostPathParts))
+                            .help("a flatter state: nobody could read this one back"));
+    }
     try {
       if (const at::Tensor* tensor = leaf.value.tensor(); tensor != nullptr && tensor->defined()) {
         describe_tensor(operation, *tensor, leaf);

@@ -12,20 +12,29 @@ constexpr const char* kOperation = "unflatten_state_dict";
 
 // The leaves as a tree, so that a container is seen whole before it is made.
 struct Node {
-  StatePath path;
+  const Node* parent = nullptr;
+  StateKey key = {};
   std::optional<StateValue> leaf;
   std::vector<std::pair<StateKey, std::unique_ptr<Node>>> children;
   std::unordered_map<StateKey, Node*> by_key;
 
-  Node& child(const StateKey& key) {
-    Node*& place = by_key[key];
+  Node& child(const StateKey& name) {
+    Node*& place = by_key[name];
     if (place == nullptr) {
-      children.emplace_back(key, std::make_unique<Node>());
+      children.emplace_back(name, std::make_unique<Node>());
       place = children.back().second.get();
-      place->path = path;
-      place->path.push_back(key);
+      place->parent = this;
+      place->key = name;
     }
     return *place;
+  }
+
+  // Not kept: deep states would have as many as parts of them.
+  StatePath path() const {
+    StatePath keys;
+    for (const Node* at = this; at->parent != nullptr; at = at->parent) keys.push_back(at->key);
+    std::reverse(keys.begin(), keys.end());
+    return keys;
   }
 
   // 0, 1, 2 ... without a gap.
@@ -47,7 +56,7 @@ struct Node {
 void add_leaf(Node& root, const FlatLeaf& leaf) {
   Node* at = &root;
   for (const StateKey& key : leaf.path) {
-    if (at->leaf) refuse_way(at->path, *at->leaf);
+    if (at->leaf) refuse_way(at->path(), *at->leaf);
     at = &at->child(key);
   }
   if (at == &root) {
@@ -55,7 +64,7 @@ void add_leaf(Node& root, const FlatLeaf& leaf) {
                                   .fact("name", leaf.name)
                                   .help("a path of at least one key: {\"model\", \"weight\"}"));
   }
-  if (!at->children.empty()) refuse_way(at->path, leaf.value);
+  if (!at->children.empty()) refuse_way(at->path(), leaf.value);
   if (at->leaf) {
     detail::throw_value_error(ErrorText(kOperation, "two leaves have one path")
                                   .fact("path", detail::quoted(leaf.path))
@@ -90,8 +99,8 @@ class Filler {
   void fill_container(const Node& node, const StateValue& value) {
     if (StateDict* dict = value.dict()) return fill(node, *dict);
     StateList* list = value.list();
-    if (list == nullptr) refuse_way(node.path, value);
-    for (const auto& [key, child] : node.children) fill(*child, detail::list_item(*list, key, child->path));
+    if (list == nullptr) refuse_way(node.path(), value);
+    for (const auto& [key, child] : node.children) fill(*child, detail::list_item(*list, key, child->path()));
   }
 
   // A state of no leaf has an empty dict for one.
@@ -101,7 +110,7 @@ class Filler {
       fill(node, *state);
     } else if (const StateDict* empty = node.leaf->dict(); empty == nullptr || !empty->empty()) {
       detail::throw_value_error(ErrorText(kOperation, "the state of a Stateful is a dict")
-                                    .fact("Stateful", detail::quoted(node.path))
+                                    .fact("Stateful", detail::quoted(node.path()))
                                     .fact("leaf", node.leaf->kind())
                                     .help("leaves of one state, as flatten_state_dict gives them"));
     }

@@ -56,6 +56,8 @@ struct BytesEntry {
 };
 
 using PathPart = std::variant<std::string, int64_t>;
+/// A path in a state has no more parts: what is made of it lies as deep in one another, and pickles end there, too.
+inline constexpr size_t kMostPathParts = 1000;
 
 struct MetadataEntry {
   std::string name;

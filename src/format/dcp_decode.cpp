@@ -316,7 +316,11 @@ class Decoder {
   std::optional<std::vector<PathPart>> state_path(const Node& node) const {
     std::vector<PathPart> path;
     const auto parts = graph_.items(node);
-    budget_.spend(parts.size() * sizeof(PathPart));
+    if (parts.size() > kMostPathParts) {
+      fail(fmt::format("a path in the state has {} parts, more than {}", parts.size(), kMostPathParts));
+    }
+    // The beginnings of a path are looked up one by one.
+    budget_.spend(parts.size() * (sizeof(PathPart) + parts.size()));
     for (const Node& part : parts) {
       if (part.is(Kind::text)) {
         path.emplace_back(copied(part.text()));

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 #include <stdexcept>
+#include <string>
 #include <unordered_map>
 
 #include "format/dcp.h"
@@ -431,6 +432,11 @@ class Encoder {
   }
 
   void write_path(const std::vector<PathPart>& path) {
+    if (path.size() > kMostPathParts) {
+      throw std::invalid_argument(ErrorText("encode_metadata", "a path in the state has too many parts")
+                                      .fact("parts", std::to_string(path.size()))
+                                      .fact("most", std::to_string(kMostPathParts)));
+    }
     if (path.size() > 3) out_.op(Op::mark);
     for (const PathPart& part : path) {
       if (const auto* word = std::get_if<std::string>(&part)) {

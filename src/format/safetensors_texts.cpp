@@ -121,9 +121,12 @@ Json to_json(const std::vector<PathPart>& path) {
 }
 
 // Nothing where it is no array of texts and ints.
-std::optional<std::vector<PathPart>> any_path_of(const Json& parts) {
+std::optional<std::vector<PathPart>> any_path_of(const Json& parts, std::string_view source) {
   std::vector<PathPart> path;
   if (!parts.is_array()) return std::nullopt;
+  if (parts.size() > kMostPathParts) {
+    fail(source, fmt::format("a path in the state has {} parts, more than {}", parts.size(), kMostPathParts));
+  }
   for (const Json& part : parts) {
     if (part.is_string()) path.emplace_back(part.get<std::string>());
     if (part.is_number_integer()) path.emplace_back(part.get<int64_t>());
@@ -132,8 +135,8 @@ std::optional<std::vector<PathPart>> any_path_of(const Json& parts) {
   return path;
 }
 // The same of all places but that of the state itself.
-std::optional<std::vector<PathPart>> path_of(const Json& parts) {
-  return parts.empty() ? std::nullopt : any_path_of(parts);
+std::optional<std::vector<PathPart>> path_of(const Json& parts, std::string_view source) {
+  return parts.empty() ? std::nullopt : any_path_of(parts, source);
 }
 
 }  // namespace
@@ -177,7 +180,7 @@ NamedPaths decode_paths(std::string_view text, std::string_view source) {
   NamedPaths paths;
   const Json parsed = parse_object(text, source);
   for (const auto& [name, parts] : parsed.items()) {
-    auto path = path_of(parts);
+    auto path = path_of(parts, source);
     if (!path) fail(source, fmt::format("the path of {} is no array of texts and ints", Json(name).dump()));
     paths.emplace_back(name, std::move(*path));
   }
@@ -195,7 +198,7 @@ std::vector<std::vector<PathPart>> decode_dicts(std::string_view text, std::stri
   const Json parsed = parse(text, source);
   if (!parsed.is_array()) fail(source, "this is no JSON array");
   for (const Json& parts : parsed) {
-    auto path = path_of(parts);
+    auto path = path_of(parts, source);
     if (!path) fail(source, "a path is no array of texts and ints");
     dicts.push_back(std::move(*path));
   }
@@ -215,7 +218,7 @@ std::vector<OrderedPlace> decode_ordered(std::string_view text, std::string_view
   const Json parsed = parse(text, source);
   if (!parsed.is_array()) fail(source, "this is no JSON array");
   for (const Json& item : parsed) {
-    auto path = item.is_array() && item.size() == 2 ? any_path_of(item[0]) : std::nullopt;
+    auto path = item.is_array() && item.size() == 2 ? any_path_of(item[0], source) : std::nullopt;
     if (!path) fail(source, "an OrderedDict's place is no path and what lies beside");
     ordered.push_back({std::move(*path), value_from_json(item[1], source)});
   }

@@ -447,6 +447,26 @@ TEST_F(CheckpointErrorsTest, WhatCannotBeSaved) {
   });
 }
 
+// Nobody could read it back: readers bound how deep they go.
+TEST_F(CheckpointErrorsTest, AStateThatIsTooDeep) {
+  const auto deep = [](int dicts) {
+    StateValue value = torch::ones({1});
+    for (int i = 1; i < dicts; ++i) value = StateDict{{"a", value}};
+    return StateDict{{"a", value}};
+  };
+  for (const char* name : {"ck", "ck.safetensors", "ck.pt"}) {
+    spawn(2, [&](World&) {
+      const std::string what = text([&] { save(deep(1001), path(name)); });
+      EXPECT_THAT(what, HasSubstr("save: a value of the state lies too deep"));
+      EXPECT_THAT(what, HasSubstr("containers around it: 1001"));
+    });
+    EXPECT_FALSE(fs::exists(path(name)));
+  }
+  StateDict state = deep(1000);
+  save(state, path());
+  EXPECT_NO_THROW(load(state, path()));
+}
+
 TEST_F(CheckpointErrorsTest, TensorsThatHaveNoMemory) {
   const auto meta = torch::zeros({2, 3}, torch::kMeta);
   EXPECT_EQ(text([&] {

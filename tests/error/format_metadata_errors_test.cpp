@@ -147,6 +147,26 @@ TEST(MetadataErrors, WhatStandsOnceIsNotCopiedManyTimes) {
   EXPECT_EQ(refused(with("sherd_ordered", List(2000, Tuple{{Tuple{{"a"}}, List(100000, None{})}}))), "nothing");
 }
 
+// Who makes a state of them, part by part, would run out of stack.
+TEST(MetadataErrors, PathsInTheStateAreNoDeeperThanPickles) {
+  const std::string too_deep =
+      "decode_metadata: a path in the state has 1001 parts, more than 1000\n  in: ck/.metadata";
+  const auto with = [](const std::string& field, const Value& value) {
+    return made("Metadata", {{{"state_dict_metadata", Dict{}}, {"storage_data", Dict{}}, {field, value}}});
+  };
+  for (const int64_t parts : {1000, 1001}) {
+    const Value path = Tuple{List(static_cast<size_t>(parts), "a")};
+    const std::string expected = parts > 1000 ? too_deep : "nothing";
+    EXPECT_EQ(refused(with("planner_data", Dict{{{"x", path}}})), expected);
+    EXPECT_EQ(refused(with("sherd_dicts", List{path})), expected);
+    EXPECT_EQ(refused(with("sherd_ordered", List{Tuple{{path, None{}}}})), expected);
+  }
+  Metadata metadata;
+  metadata.paths.emplace().emplace_back("x", std::vector<PathPart>(1001, "a"));
+  EXPECT_EQ(test::refusal([&] { encode_metadata(metadata, [](std::span<const std::byte>) {}); }),
+            "encode_metadata: a path in the state has too many parts\n  parts: 1001\n  most: 1000");
+}
+
 TEST(MetadataErrors, TensorsHaveNoMoreDimsThanInTorch) {
   EXPECT_EQ(refused(metadata({{{"w", tensor(List(65, 1), {})}}}, {})),
             "decode_metadata: a tensor has 65 dims, more than 64\n  in: ck/.metadata\n  entry: w");

@@ -212,7 +212,7 @@ class DamagedMetadataTest(TestOfStates):
 
         os.makedirs(self.path)
         size = 4000
-        path = (0,) * size
+        path = (0,) * 1000
 
         def refused(**fields: Any) -> str:
             metadata = Metadata(state_dict_metadata={"s": BytesStorageMetadata()}, planner_data={"s": ("s",)}, storage_data={})
@@ -233,6 +233,8 @@ class DamagedMetadataTest(TestOfStates):
             {"planner_data": {str(i): path for i in range(size)}},
         ):
             self.assertIn("the values would need much more memory than the pickle has bytes", refused(**fields))
+        # Whoever makes a state of it goes that deep.
+        self.assertIn("a path in the state has 50000 parts, more than 1000", refused(planner_data={"s": (0,) * 50000}))
 
 
 class MemoryTest(TestOfStates):

@@ -102,6 +102,12 @@ TEST_F(SafetensorsCheckpointTest, TextsOfSherdThatAreDamagedAreRefused) {
             "read_safetensors: JSON deeper than 4000\n  in: m.safetensors");
   EXPECT_EQ(text(format::kPathsKey, R"({"w":["a",1.5]})"),
             "read_safetensors: the path of \"w\" is no array of texts and ints\n  in: m.safetensors");
+  const std::string deep = fmt::format("[{}]", fmt::join(std::vector<int>(1001, 0), ","));
+  const std::string too_deep =
+      "read_safetensors: a path in the state has 1001 parts, more than 1000\n  in: m.safetensors";
+  EXPECT_EQ(text(format::kPathsKey, "{\"w\":" + deep + "}"), too_deep);
+  EXPECT_EQ(text(format::kDictsKey, "[" + deep + "]"), too_deep);
+  EXPECT_EQ(text(format::kOrderedKey, "[[" + deep + ",null]]"), too_deep);
 }
 
 TEST_F(SafetensorsCheckpointTest, ManyKeysAreReadInTheirOrderWithoutLookingBack) {
