@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 namespace sherd::stored {
@@ -79,6 +80,20 @@ bool is_row_major(const Dims& sizes, const Dims& strides) {
   for (size_t d = sizes.size(); d-- > 0;) {
     if (sizes[d] != 1 && strides[d] != expected) return false;
     expected *= sizes[d];
+  }
+  return true;
+}
+
+bool is_dense(const Dims& sizes, const Dims& strides) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] != 1) dims.emplace_back(strides[d], sizes[d]);
+  }
+  std::ranges::sort(dims);
+  int64_t expected = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride != expected) return false;
+    expected *= size;
   }
   return true;
 }

@@ -12,6 +12,8 @@ namespace sherd::stored {
 Dims row_major(const Dims& sizes);
 /// Whether elements with these strides lie in row-major order without gaps. Dims of one element have any stride.
 bool is_row_major(const Dims& sizes, const Dims& strides);
+/// Whether they lie without gaps in some order of the dims, each in its own place: a transposed matrix, channels last.
+bool is_dense(const Dims& sizes, const Dims& strides);
 
 /// Strides are in elements of `element_size` bytes (a power of two up to 16).
 void copy_elements(const Dims& sizes, int64_t element_size, const std::byte* from, const Dims& from_strides,

@@ -38,14 +38,15 @@ class BoxReader {
         size_(size_of(chunk.dtype)),
         reader_(reader),
         summed_((chunk.crc || chunk.crc_behind) && chunk.file->options().verify && !chunk.file->has_digests() &&
-                part.size == chunk.sizes && is_row_major(chunk.sizes, chunk.strides)) {
+                part.size == chunk.sizes && is_dense(chunk.sizes, chunk.strides)),
+        row_major_(is_row_major(chunk.sizes, chunk.strides)) {
     first_ = chunk.offset;
     for (size_t d = 0; d < part.offset.size(); ++d) first_ += part.offset[d] * chunk.strides[d] * size_;
   }
 
   void read(const Dims& sizes, std::byte* into, const Dims& strides) {
     if (numel(sizes) == 0) return;
-    if (summed_ && is_row_major(sizes, strides)) {
+    if (summed_ && row_major_ && is_row_major(sizes, strides)) {
       read_summed(numel(sizes) * size_, into);
       check();
     } else if (is_by_runs(sizes, strides)) {
@@ -61,7 +62,7 @@ class BoxReader {
 
   void want(const Dims& sizes, std::byte* into, const Dims& strides, LaterCrc& crc) {
     const int64_t bytes = numel(sizes) * size_;
-    if (bytes > 0 && summed_ && is_row_major(sizes, strides)) {
+    if (bytes > 0 && summed_ && row_major_ && is_row_major(sizes, strides)) {
       crc.counted = true;
       chunk_.file->want({first_, bytes, into}, reader_, &crc.sum);
       if (!chunk_.crc) {
@@ -163,7 +164,7 @@ class BoxReader {
   }
 
   // The stretch of the file from the first element to the last is read, piece by piece of the dim with the longest
-  // stride.
+  // stride: where they are dense, each piece begins where the one before ends.
   void read_staged(const Dims& at, const Dims& sizes, const std::function<void(const ReadPart&)>& take) {
     int64_t stretch = 1;
     size_t longest = 0;
@@ -195,7 +196,8 @@ class BoxReader {
   const StoredElements& chunk_;
   int64_t size_;
   const std::string& reader_;
-  bool summed_;  // the CRC of all elements, from the first to the last
+  bool summed_;     // the CRC of all elements, from the first to the last
+  bool row_major_;  // they lie in this order
   uint32_t sum_ = 0;
   int64_t first_ = 0;  // in bytes, of the part's first element
   std::vector<std::byte> staging_;

@@ -124,8 +124,7 @@ const format::Record* TorchCheckpoint::record_at(int64_t offset) const {
 StoredElements TorchCheckpoint::locate(const format::TensorEntry& entry, size_t chunk, const std::string&) {
   const format::Place& place = entry.places[chunk];
   StoredElements elements{file_.get(), place.offset, entry.dtype, entry.size, entry.strides, {}};
-  if (!entry.strides.empty()) return elements;
-  elements.strides = row_major(entry.size);
+  if (elements.strides.empty()) elements.strides = row_major(entry.size);
   const format::Record* record = record_at(place.offset);
   if (record != nullptr && record->offset == place.offset && record->size == place.length) elements.crc = record->crc;
   return elements;

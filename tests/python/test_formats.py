@@ -11,6 +11,7 @@ import tempfile
 import unittest
 import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -357,6 +358,39 @@ class TorchSaveTest(TestOfFormats):
             with self.assertRaises(RuntimeError) as caught:
                 sherd.load({"w": torch.zeros(300, 300)}, self.path)
             self.assertIn("CRC found", str(caught.exception))
+
+    def test_damage_in_channels_last(self) -> None:
+        """torch keeps the order of the elements, also in distributed checkpoints."""
+        image = numbers((2, 3, 4, 5)).to(memory_format=torch.channels_last)
+        state = {"transposed": numbers((300, 200)).t(), "image": image}
+        torch.save(state, self.path)
+        dcp.save(state, checkpoint_id=self.path + "-dcp", no_dist=True)
+
+        def reads(path: str) -> list[Callable[[], Any]]:
+            return [
+                lambda: sherd.load(emptied(state), path),
+                lambda: sherd.load_state_dict(path),
+                lambda: sherd.rewrite_checkpoint(path, self.path + "-2.pt"),
+                lambda: sherd.rewrite_checkpoint(path, self.path + "-2"),
+            ]
+
+        for path in (self.path, self.path + "-dcp"):
+            file = Path(path if path == self.path else path + "/__0_0.distcp")
+            self.assert_same(state, sherd.load_state_dict(path))
+            original = file.read_bytes()
+            for tensor in (state["transposed"].t(), image.permute(0, 2, 3, 1)):
+                self.assertTrue(tensor.is_contiguous())
+                at = original.find(tensor.numpy().tobytes())
+                self.assertGreater(at, 0)
+                for place in (at, at + 101, at + tensor.nbytes - 1):
+                    damaged = bytearray(original)
+                    damaged[place] ^= 1
+                    file.write_bytes(damaged)
+                    for read in reads(path):
+                        with self.assertRaises(RuntimeError) as caught:
+                            read()
+                        self.assertIn("CRC found", str(caught.exception))
+            file.write_bytes(original)
 
     # Distributed checkpoints of before PyTorch 2.4
 

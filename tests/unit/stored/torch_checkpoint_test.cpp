@@ -10,6 +10,7 @@
 
 #include "format/pickle.h"
 #include "format/saved.h"
+#include "sherd/convert.h"
 #include "unit/stored/stored_files.h"
 
 namespace sherd::stored {
@@ -212,6 +213,47 @@ TEST_F(TorchCheckpointTest, ADamagedTensorIsFound) {
             fmt::format("load: a file is damaged: its bytes are not those that were saved\n  file: runs/m.pt\n"
                         "  bytes: {} to {}\n",
                         entry.places[0].offset, entry.places[0].offset + 48));
+}
+
+// A transposed matrix, channels last: their elements lie in the file without gaps, in another order.
+TEST_F(TorchCheckpointTest, DamageIsFoundInWhateverOrderTheElementsLie) {
+  const std::pair<Dims, Dims> layouts[] = {{{3, 4}, {1, 3}}, {{2, 3, 2}, {1, 4, 2}}, {{2, 1, 6}, {1, 7, 2}}};
+  for (const auto& [sizes, strides] : layouts) {
+    std::string bytes = archive(Dict{{{"w", tensor(sizes, strides)}}});
+    const auto whole = open(bytes);
+    const auto numbers = elements_of<float>(*whole, "w");
+    EXPECT_EQ(numbers[1], static_cast<float>(strides.back()));
+    const auto& entry = std::get<format::TensorEntry>(whole->metadata().find("w")->content);
+    for (int64_t byte = 0; byte < 48; ++byte) {
+      bytes[static_cast<size_t>(entry.places[0].offset + byte)] ^= 1;
+      const auto damaged = open(bytes);
+      EXPECT_NE(test::refusal([&] { elements_of<float>(*damaged, "w"); }).find("CRC found"), std::string::npos) << byte;
+      for (const char* target : {"runs/b.pt", "runs/b.safetensors", "runs/b"}) {
+        const RewriteOptions options{.from_storage = storage_, .to_storage = storage_};
+        const std::string text = test::refusal([&] { rewrite_checkpoint({"runs/m.pt"}, target, options); });
+        EXPECT_NE(text.find("CRC found"), std::string::npos) << target << ": " << text;
+      }
+      bytes[static_cast<size_t>(entry.places[0].offset + byte)] ^= 1;
+    }
+  }
+}
+
+TEST_F(TorchCheckpointTest, ALargeTransposedTensorIsComparedPieceByPiece) {
+  constexpr int64_t kRows = 2100;
+  TensorRef large = tensor({kRows, kRows}, {1, kRows});
+  large.storage_bytes = kRows * kRows * 4;
+  std::string bytes = archive(Dict{{{"w", large}}}, kRows * kRows);
+  const auto whole = open(bytes);
+  const auto numbers = elements_of<float>(*whole, "w");
+  EXPECT_EQ(numbers[kRows + 2], static_cast<float>(1 + 2 * kRows));
+  const auto& entry = std::get<format::TensorEntry>(whole->metadata().find("w")->content);
+  for (const int64_t byte : {int64_t{0}, kRows * kRows * 2, kRows * kRows * 4 - 1}) {
+    std::string damaged = bytes;
+    damaged[static_cast<size_t>(entry.places[0].offset + byte)] ^= 1;
+    const auto checkpoint = open(damaged);
+    const std::string text = test::refusal([&] { elements_of<float>(*checkpoint, "w"); });
+    EXPECT_NE(text.find("CRC found"), std::string::npos) << byte;
+  }
 }
 
 TEST_F(TorchCheckpointTest, FilesOfOtherMachinesAndTimesAreRefused) {
