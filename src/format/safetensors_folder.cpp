@@ -167,6 +167,16 @@ std::vector<std::pair<std::string, std::string>> sharding_metadata(
 
 namespace {
 
+/// Its bytes can be counted, also where parts are far from each other, or a dim is empty.
+void check_size(const TensorEntry& tensor, std::string_view source, std::string_view name) {
+  int64_t bytes = size_of(tensor.dtype);
+  for (const int64_t size : tensor.size) {
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes)) {
+      fail("read_safetensors", source, "an impossible size", name);
+    }
+  }
+}
+
 /// Two parts at one place are one too many, unless they hold nothing.
 void check_parts(const MetadataEntry& entry, const Metadata& metadata, std::string_view folder) {
   const auto& tensor = std::get<TensorEntry>(entry.content);
@@ -217,6 +227,7 @@ Metadata metadata_of(std::span<const NamedSafetensors> files, std::string_view f
           fail(kOperation, source, "an impossible size", part.name);
         tensor.size[d] = std::max(tensor.size[d], end);
       }
+      check_size(tensor, source, part.name);
       tensor.add(offset, part.sizes,
                  {.file = static_cast<int32_t>(metadata.files.size() - 1),
                   .offset = part.offset,

@@ -199,5 +199,15 @@ TEST(SafetensorsFolderTest, PartsThatDoNotFitTogetherAreRefused) {
             "sharding_of: not as many offsets as dims\n  in: folder/f0\n  tensor: w");
 }
 
+TEST(SafetensorsFolderTest, SizesThatCannotBeCountedAreRefused) {
+  const int64_t far = int64_t{1} << 40;
+  const NamedSafetensors apart[] = {part("f0", {1, 1}, {0, 0}), part("f1", {1, 1}, {far, far})};
+  EXPECT_EQ(test::refusal([&] { metadata_of(apart, "folder"); }),
+            "read_safetensors: an impossible size\n  in: folder/f1\n  tensor: w");
+  const NamedSafetensors empty[] = {part("f0", {0, far, far}, {0, 0, 0})};
+  EXPECT_EQ(test::refusal([&] { metadata_of(empty, "folder"); }),
+            "read_safetensors: an impossible size\n  in: folder/f0\n  tensor: w");
+}
+
 }  // namespace
 }  // namespace sherd::format
