@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <stdexcept>
 
 #include "format/saved.h"
@@ -47,7 +48,9 @@ std::optional<Json> to_json(const Dict& dict, int depth) {
     auto item = to_json(value, depth);
     if (!name || !item) return std::nullopt;
     if (plain) {
-      made[name->get<std::string>()] = std::move(*item);
+      // Keys are different; nlohmann would look through all of them for each new one.
+      auto& items = *made.get_ptr<Json::object_t*>();
+      static_cast<Json::object_t::Container&>(items).emplace_back(name->get<std::string>(), std::move(*item));
     } else {
       made.push_back(Json::array({std::move(*name), std::move(*item)}));
     }
@@ -105,8 +108,11 @@ Value from_tagged(const std::string& tag, const Json& content, const Json& whole
   if ((tag == "$dict" || tag == "$ordered") && content.is_array()) {
     Dict dict;
     dict.ordered = tag == "$ordered";
+    std::set<Json> keys;  // as in a pickle, none of the texts and ints stands twice
     for (const Json& item : content) {
       if (!item.is_array() || item.size() != 2) refuse(name, whole);
+      const bool is_name = item[0].is_string() || item[0].is_number_integer();
+      if (is_name && !keys.insert(item[0]).second) refuse(name, whole);
       dict.items.emplace_back(from_json(item[0], name, depth), from_json(item[1], name, depth));
     }
     return dict;

@@ -42,9 +42,18 @@ TEST(ObjectJson, PlainValuesArePlainJson) {
   EXPECT_EQ(object_to_json(archive_of(dict), "test").dump(), R"({"step":4000,"name":"gpt","lr":0.5})");
 }
 
+TEST(ObjectJson, ManyKeysAreWrittenWithoutLookingBack) {
+  Dict dict;
+  for (int64_t i = 0; i < 300000; ++i) dict.items.emplace_back(std::to_string(i), i);
+  const auto json = object_to_json(archive_of(dict), "test");
+  EXPECT_EQ(json.size(), 300000U);
+  EXPECT_EQ(value_of(object_from_json(json, "test")), Value(dict));
+}
+
 TEST(ObjectJson, WhatSherdDoesNotWriteIsRefused) {
   for (const char* text : {R"({"$tuple": 3})", R"({"$what": []})", R"({"$float": "1"})", R"({"$dict": [1]})",
-                           R"({"$bytes": "abc"})", R"({"$bytes": "ab!="})", "18446744073709551615"}) {
+                           R"({"$bytes": "abc"})", R"({"$bytes": "ab!="})", "18446744073709551615",
+                           R"({"$dict": [["a", 1], ["a", 2]]})", R"({"$ordered": [[1, 1], [2, 1], [1, 1]]})"}) {
     EXPECT_THROW(object_from_json(nlohmann::ordered_json::parse(text), "test"), std::invalid_argument) << text;
   }
 }
