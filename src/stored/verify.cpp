@@ -4,6 +4,7 @@
 #include <limits>
 #include <list>
 #include <map>
+#include <sstream>
 #include <thread>
 
 #include "format/transforms.h"
@@ -68,9 +69,10 @@ class Verification {
     std::unique_ptr<stored::StoredCheckpoint> strict;
     bool damaged_manifest = !read_manifest();
     const auto add_metadata = [&](const DamagedCheckpoint& error) {
+      const std::string name = named_by(error);
       damage_.add({.problem = "the metadata cannot be read",
-                   .file = metadata_name(),
-                   .bytes = all_bytes(metadata_name()),
+                   .file = name,
+                   .bytes = all_bytes(name),
                    .detail = first_line(error)});
     };
     std::optional<DamagedCheckpoint> refused;
@@ -96,6 +98,20 @@ class Verification {
     if (refused && damaged_manifest) add_metadata(*refused);  // else told already
     if (strict && !structure_) result_.format = strict->format();
     if (strict) manifest_ = strict->digests() != nullptr ? std::optional(*strict->digests()) : std::nullopt;
+  }
+
+  // The file of the checkpoint that an error tells of: an index, the metadata of one rank, a file with a header.
+  std::string named_by(const DamagedCheckpoint& error) const {
+    const std::string folder = path_ + "/";
+    std::istringstream lines(error.what());
+    for (std::string line; std::getline(lines, line);) {
+      for (const std::string_view fact : {"  in: ", "  file: "}) {
+        if (!line.starts_with(fact) || line.compare(fact.size(), folder.size(), folder) != 0) continue;
+        std::string name = line.substr(fact.size() + folder.size());
+        if (storage_->exists(storage_->join(path_, name))) return name;
+      }
+    }
+    return metadata_name();
   }
 
   std::string metadata_name() const {

@@ -256,6 +256,16 @@ TEST(Rewrite, OneFlippedBitOfAnIndexIsFoundOrHasNoMeaning) {
     if (found == whole) continue;
     ASSERT_THAT(found, HasSubstr("thrown: ")) << damaged;
   }
+  // Who verifies is told which file it is: here the index, and the header of one of the others.
+  for (const char* name : {"model.safetensors.index.json", "model-00002-of-00002.safetensors"}) {
+    auto changed = files;
+    changed["model.safetensors.index.json"] = index;
+    changed.at(name)[20] ^= 1;
+    put(*storage, "damaged", changed);
+    const auto damage = verify_checkpoint("damaged", {.storage = storage}).damage;
+    ASSERT_FALSE(damage.empty());
+    EXPECT_EQ(damage.front().file, name);
+  }
 }
 
 TEST(Rewrite, DamageIsFoundWhereAPartOfATensorIsRead) {
