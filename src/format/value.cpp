@@ -239,7 +239,10 @@ class Changer {
         value.content());
     if (const auto found = made_.find(shared); shared != nullptr && found != made_.end()) return found->second;
     Value made = value;
-    if (auto next = change_(made)) made = std::move(*next);
+    if (auto next = change_(made)) {
+      made = std::move(*next);
+      kept_.push_back(made);  // its parts are known by where they lie, where nothing else may come to lie
+    }
     made = std::visit([&](const auto& content) { return anew(content); }, made.content());
     if (shared != nullptr) made_.emplace(shared, made);
     return made;
@@ -283,6 +286,7 @@ class Changer {
 
   const std::function<std::optional<Value>(const Value&)>& change_;
   std::unordered_map<const void*, Value> made_;
+  std::vector<Value> kept_;
 };
 
 }  // namespace

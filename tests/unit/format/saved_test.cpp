@@ -4,6 +4,8 @@
 
 #include <fstream>
 #include <iterator>
+#include <optional>
+#include <string>
 
 #include "format/pickle.h"
 #include "format/zip.h"
@@ -90,6 +92,21 @@ TEST(SavedTest, SharedContainersStayShared) {
   const Value shared = List{1};
   const Value value = without_script_classes(List{shared, Tuple{{shared}}});
   EXPECT_EQ((*value.as<List>())[0].as<List>(), (*value.as<List>())[1].as<Tuple>()->items[0].as<List>());
+}
+
+// The memory of what a change has made must not be taken for that of what the next one makes.
+TEST(SavedTest, WhatAChangeMakesIsItsOwn) {
+  List given;
+  List expected;
+  for (int64_t i = 0; i < 100; ++i) {
+    given.emplace_back(i);
+    expected.emplace_back(Tuple{{List{std::to_string(i)}}});
+  }
+  const Value found = changed(given, [](const Value& part) -> std::optional<Value> {
+    const auto* number = part.as<int64_t>();
+    return number != nullptr ? std::optional<Value>(Tuple{{List{std::to_string(*number)}}}) : std::nullopt;
+  });
+  EXPECT_EQ(found, Value(expected));
 }
 
 struct Part {
