@@ -9,20 +9,24 @@ namespace sherd::detail {
 
 void settle_leaf(const at::Tensor& tensor) {
   BoxesMeta* meta = boxes_of(tensor);
-  if (meta == nullptr || meta->leaf_is_settled || !c10::GradMode::is_enabled()) return;
+  if (meta == nullptr || !c10::GradMode::is_enabled()) return;
   if (tensor.unsafeGetTensorImpl()->autograd_meta() == nullptr || !tensor.requires_grad()) return;
   if (!tensor.is_leaf()) return;  // detach_() may make it one
+  if (meta->leaf_is_settled) {
+    keep_leaf_hooks(tensor);
+    return;
+  }
   meta->leaf_is_settled = true;
   if (meta->layout->outer) {  // one rank's own: a gradient may be a plain tensor of its size
-    register_leaf_hook(tensor, [layout = meta->layout](const at::Tensor& grad) {
+    register_leaf_hook(tensor, {[layout = meta->layout](const at::Tensor& grad) {
       return grad.defined() && boxes_of(grad) == nullptr ? cut_into(layout, grad) : grad;
-    });
+    }});
   }
   if (sharded_layout(tensor) == nullptr) return;
   // The hook holds no reference to the tensor, which holds the hook.
-  register_leaf_hook(tensor, [layout = shared_layout(tensor)](const at::Tensor& grad) {
+  register_leaf_hook(tensor, {[layout = shared_layout(tensor)](const at::Tensor& grad) {
     return grad.defined() ? brought_to(grad, layout) : grad;
-  });
+  }});
 }
 
 }  // namespace sherd::detail

@@ -88,6 +88,7 @@ struct DropAgain : Function<DropAgain> {
     context->saved_data["p"] = p;
     context->saved_data["seed"] = seed;
     context->saved_data["offset"] = offset;
+    if (meta_of(input) != nullptr) hook_leaf(input);  // now that there is a graph
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     return dropped(input, {p, static_cast<uint64_t>(seed), static_cast<uint64_t>(offset)}, false).kept;
   }

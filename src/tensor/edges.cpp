@@ -86,6 +86,7 @@ struct Moved : Function<Moved> {
   };
   static Tensor forward(AutogradContext* context, const Tensor& tensor, const Result& moved,
                         const RedistributeOptions& options) {
+    hook_leaf(tensor);  // now that there is a graph
     keep_origin(context, tensor, options);
     return moved.tensor;
   }
@@ -97,6 +98,7 @@ struct Moved : Function<Moved> {
 struct ToLocal : Function<ToLocal> {
   static Tensor forward(AutogradContext* context, const Tensor& tensor, const Placements& grad_placements) {
     DTensorMeta* meta = meta_of(tensor);
+    hook_leaf(tensor);  // now that there is a graph
     keep(context, meta->spec, grad_placements);
     return current_local(*meta).alias();
   }
@@ -224,7 +226,7 @@ void hook_leaf(const Tensor& tensor) {
   // Other leaves wait: what trains a module may yet settle them in its own way.
   if (!c10::GradMode::is_enabled() && autograd->grad_accumulator_.expired()) return;
   DTensorMeta* meta = meta_of(tensor);
-  if (meta->leaf_is_settled) {
+  if (meta->leaf_is_settled && autograd->cpp_hooks_list_) {  // torch drops them while it is no leaf
     keep_leaf_hooks(tensor);
     return;
   }
@@ -232,10 +234,13 @@ void hook_leaf(const Tensor& tensor) {
   // The hook holds no reference to the tensor, which holds the hook. With other data (set_data) the tensor has another
   // meta, and another hook.
   const auto own = c10::intrusive_ptr<DTensorMeta>::reclaim_copy(meta);
-  register_leaf_hook(tensor, [watched = c10::weak_intrusive_ptr<DTensorMeta>(own)](const Tensor& grad) {
-    const auto leaf = watched.lock();
-    return grad.defined() && leaf ? brought_to_leaf(grad, *leaf) : grad;
-  });
+  const c10::weak_intrusive_ptr<DTensorMeta> watched(own);
+  register_leaf_hook(tensor, {.run =
+                                  [watched](const Tensor& grad) {
+                                    const auto leaf = watched.lock();
+                                    return grad.defined() && leaf ? brought_to_leaf(grad, *leaf) : grad;
+                                  },
+                              .is_over = [watched] { return watched.expired(); }});
 }
 
 void settle(const Tensor& tensor) {

@@ -279,6 +279,68 @@ TEST(GradientTest, ALeafWithOtherDataGetsGradientsAsTheyLie) {
   });
 }
 
+TEST(GradientTest, ALeafWithOtherDataAgainAndAgainKeepsOneHook) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    Tensor p = distribute_tensor(numbers({4}), mesh, {Shard(0)}).requires_grad_();
+    for (int i = 0; i < 10; ++i) {
+      p.set_data(distribute_tensor(numbers({4}), mesh, {i % 2 == 0 ? Placement(Replicate()) : Shard(0)}));
+      p.mutable_grad() = Tensor();
+      (p * distribute_tensor(numbers({4}), mesh, {Shard(0)})).sum().backward();
+      EXPECT_EQ(placements_of(p.grad()), placements_of(p));
+    }
+    EXPECT_LE(torch::autograd::impl::get_autograd_meta(p)->cpp_hooks_list_->size(), 2U);
+  });
+}
+
+// What Python does when the first hook of its own is registered.
+struct PythonsHook final : torch::autograd::FunctionPreHook {
+  explicit PythonsHook(std::function<Tensor(const Tensor&)> f) : call(std::move(f)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& grads) override {
+    return {call(grads[0])};
+  }
+  std::function<Tensor(const Tensor&)> call;
+};
+
+void register_as_python(const Tensor& tensor, std::function<Tensor(const Tensor&)> hook) {
+  torch::autograd::impl::clear_hooks(tensor);
+  torch::autograd::impl::add_hook(tensor, std::make_unique<PythonsHook>(std::move(hook)));
+}
+
+TEST(GradientTest, HooksOfPythonMayComeBetweenUseAndBackward) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const Tensor rows = distribute_tensor(numbers({4, 3}), mesh, {Shard(0)});
+    using Use = std::function<Tensor(const Tensor&)>;
+    const std::vector<Use> uses = {
+        [&](const Tensor& x) { return (x * rows).sum(); },
+        [&](const Tensor& x) { return (redistribute(x, {Shard(0)}) * rows).sum(); },
+        [&](const Tensor& x) { return at::_foreach_mul(std::vector<Tensor>{x}, std::vector<Tensor>{rows})[0].sum(); },
+    };
+    for (size_t i = 0; i < uses.size(); ++i) {
+      for (const bool is_plain : {false, true}) {
+        for (const bool accumulates : {true, false}) {
+          if (i == 1 && is_plain) continue;
+          const Tensor whole = is_plain ? numbers({4, 3}) : distribute_tensor(numbers({4, 3}), mesh, {Replicate()});
+          const Tensor x = whole.requires_grad_();
+          const Tensor loss = uses[i](x);
+          int calls = 0;
+          register_as_python(x, [&](const Tensor& grad) {
+            ++calls;
+            return grad + (x * 0 + (x * rows) * 0);  // it may use the leaf itself
+          });
+          if (accumulates) loss.backward();
+          const Tensor grad = accumulates ? x.grad() : torch::autograd::grad({loss}, {x})[0];
+          EXPECT_EQ(calls, 1) << i;
+          ASSERT_EQ(is_dtensor(grad), !is_plain) << i;
+          if (!is_plain) {
+            EXPECT_EQ(placements_of(grad), Placements{Replicate()}) << i;
+          }
+          EXPECT_TRUE((is_plain ? grad : full_tensor(grad)).equal(numbers({4, 3}))) << i;
+        }
+      }
+    }
+  });
+}
+
 TEST(GradientTest, ATensorThatBecomesALeafIsOne) {
   on_mesh({2}, [](const DeviceMesh& mesh) {
     const Tensor rows = distribute_tensor(numbers({4, 3}), mesh, {Shard(0)});
@@ -290,6 +352,14 @@ TEST(GradientTest, ATensorThatBecomesALeafIsOne) {
     (x * rows).sum().backward();
     EXPECT_EQ(placements_of(x.grad()), Placements{Replicate()});
     EXPECT_TRUE(full_tensor(x.grad()).equal(numbers({4, 3})));
+    // One that was used as a leaf before.
+    x.requires_grad_(false);
+    x.mul_(whole);
+    x.detach_();
+    x.requires_grad_();
+    x.mutable_grad() = Tensor();
+    (x * rows).sum().backward();
+    EXPECT_EQ(placements_of(x.grad()), Placements{Replicate()});
   });
 }
 
