@@ -202,7 +202,7 @@ Tensor to_local(const Tensor& tensor, const std::optional<Placements>& grad_plac
   const Placements wanted = checked("to_local", spec->mesh, spec->sizes, *grad_placements);
   if (!detail::fits_parts(*spec, wanted)) {
     detail::throw_value_error(
-        ErrorText("to_local", "the gradient's parts would have another shape than the tensor's")
+        ErrorText("to_local", "the gradient's parts would be others than the tensor's")
             .fact("tensor", to_string(tensor))
             .fact("grad_placements", to_string(wanted))
             .help("Partial() or Replicate() where the tensor is not cut, its own Shard where it is"));

@@ -212,7 +212,10 @@ bool fits_parts(const Spec& spec, const Placements& grad_placements) {
   const Layout gradient{own.mesh, own.shape, grad_placements};
   for (int64_t i = 0; i < own.mesh.size(); ++i) {
     const Dims coordinate = own.mesh.coordinate_at(i);
-    if (local_shape(own, coordinate) != local_shape(gradient, coordinate)) return false;
+    if (local_shape(own, coordinate) != local_shape(gradient, coordinate) ||
+        local_boxes(own, coordinate) != local_boxes(gradient, coordinate)) {
+      return false;
+    }
   }
   return true;
 }

@@ -40,7 +40,7 @@ at::Tensor to_boxes_edge(const at::Tensor& tensor, const SpecPtr& spec);
 /// A gradient, which may be plain or on a larger slice of the mesh, on the mesh of `spec` with placements `to`.
 at::Tensor gradient_for(const at::Tensor& grad, const SpecPtr& spec, const Placements& to);
 
-/// Whether the parts of a gradient with these placements have the shapes of the tensor's own, on every rank.
+/// Whether the parts of a gradient with these placements are of the rows that the tensor's own have, on every rank.
 bool fits_parts(const Spec& spec, const Placements& grad_placements);
 
 /// What a gradient's placements are by default: Partial becomes Replicate.

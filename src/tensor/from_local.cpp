@@ -183,6 +183,13 @@ Tensor from_local(const Tensor& local, const DeviceMesh& mesh, Placements placem
   const Placements grad_placements = options.grad_placements
                                          ? detail::checked(kOperation, mesh, found.shape, *options.grad_placements)
                                          : detail::grad_placements_for(found.placements);
+  if (!detail::fits_parts(*spec, grad_placements)) {
+    detail::throw_value_error(
+        ErrorText(kOperation, "the gradient's parts would be others than the tensor's")
+            .fact("tensor", detail::describe(*spec, data.scalar_type()))
+            .fact("grad_placements", to_string(grad_placements))
+            .help("Partial() or Replicate() where the tensor is not cut, its own Shard where it is"));
+  }
   return detail::from_local_edge(data, spec, grad_placements);
 }
 

@@ -111,7 +111,7 @@ Tensor LocalMapCall::local_input(const Tensor& tensor, size_t i) const {
                               grad_placements(i));
   });
   if (!fits_parts(*meta_of(given)->spec, grads)) {
-    throw_value_error(ErrorText("local_map", "the gradient's parts would have another shape than the argument's")
+    throw_value_error(ErrorText("local_map", "the gradient's parts would be others than the argument's")
                           .fact("argument", std::to_string(i))
                           .fact("it is", to_string(given))
                           .fact(fmt::format("in_grad_placements[{}]", i), to_string(grads))

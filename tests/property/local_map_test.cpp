@@ -150,7 +150,7 @@ TEST_F(LocalMapErrorTest, OtherPlacements) {
 TEST_F(LocalMapErrorTest, AGradientInOtherParts) {
   const LocalMapOptions options{.in_grad_placements = PlacementsOfEach{Placements{Replicate()}}};
   EXPECT_EQ(value_error([&] { local_map(same, mesh, {{{Shard(1)}}}, {{{Shard(1)}}}, options)(x); }),
-            "local_map: the gradient's parts would have another shape than the argument's\n"
+            "local_map: the gradient's parts would be others than the argument's\n"
             "  argument: 0\n"
             "  it is: f32[4, 6@tp] on [tp=2]\n"
             "  in_grad_placements[0]: (R)\n"

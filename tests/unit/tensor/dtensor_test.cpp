@@ -121,7 +121,7 @@ TEST(ToLocalTest, AGradientInOtherPartsIsAnError) {
     const auto refusal = [&](const Tensor& tensor, const Placement& placement) {
       return value_error([&] { to_local(tensor, Placements{placement}); });
     };
-    const std::string problem = "to_local: the gradient's parts would have another shape than the tensor's\n";
+    const std::string problem = "to_local: the gradient's parts would be others than the tensor's\n";
     const std::string help = "  help: Partial() or Replicate() where the tensor is not cut, its own Shard where it is";
     const Tensor whole = distribute_tensor(numbers({4}), mesh, {Replicate()}).requires_grad_();
     EXPECT_EQ(refusal(whole, Shard(0)), problem + "  tensor: f64[4] on [a=2]\n  grad_placements: (S(0))\n" + help);
@@ -133,6 +133,20 @@ TEST(ToLocalTest, AGradientInOtherPartsIsAnError) {
     // As they are, or as an axis of one rank does not cut them.
     EXPECT_EQ(to_local(square, Placements{Shard(0)}).size(0), 2);
     EXPECT_EQ(to_local(from_local(numbers({4}), mesh, {Partial()}), Placements{Partial()}).size(0), 4);
+  });
+  // Parts of the same shape may be other rows.
+  on_mesh({2, 2}, [](const DeviceMesh& mesh) {
+    const Tensor square = distribute_tensor(numbers({4, 4}), mesh, {Shard(0), Shard(1)});
+    const std::string facts =
+        ": the gradient's parts would be others than the tensor's\n  tensor: f64[4@a, 4@b] on [a=2, b=2]\n"
+        "  grad_placements: (S(1), S(0))\n"
+        "  help: Partial() or Replicate() where the tensor is not cut, its own Shard where it is";
+    const Placements turned{Shard(1), Shard(0)};
+    EXPECT_EQ(value_error([&] { to_local(square, turned); }), "to_local" + facts);
+    EXPECT_EQ(value_error([&] {
+                from_local(numbers({2, 2}), mesh, {Shard(0), Shard(1)}, {.grad_placements = turned});
+              }),
+              "from_local" + facts);
   });
   on_mesh({2, 1}, [](const DeviceMesh& mesh) {
     const Tensor rows = distribute_tensor(numbers({4, 4}), mesh, {Shard(0), Replicate()}).requires_grad_();
