@@ -1,5 +1,7 @@
 #include "tensor/composite.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <string_view>
 
@@ -65,11 +67,12 @@ std::optional<DeviceMesh> sharded_mesh(const OpInfo& info, const Stack& stack) {
   return found;
 }
 
-// A result that the kernel made itself is plain, and the same on every rank.
+// A result that the kernel made itself is plain, and the same on every rank of the mesh.
 Tensor distributed(const Tensor& result, const DeviceMesh& mesh) {
   if (!result.defined() || meta_of(result) != nullptr) return result;
   const Placements whole(static_cast<size_t>(mesh.ndim()), Replicate());
-  return wrap(spec_for(mesh, whole, result.sizes().vec(), result), result);
+  const SpecPtr spec = spec_for(mesh, whole, result.sizes().vec(), result);
+  return wrap(spec, mesh.coordinate() ? result : at::empty({0}, result.options()));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "tensor/edges.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "plan/placement_lists.h"
@@ -50,7 +51,8 @@ void settle_leaf(const Tensor& tensor) { hook_leaf(tensor); }
 Tensor as_dtensor(const Tensor& grad, const SpecPtr& spec) {
   if (meta_of(grad) != nullptr) return grad;
   const Placements whole(spec->placements.size(), Replicate());
-  return wrap(spec_for(spec->mesh, whole, spec->sizes, grad), grad.detach());
+  const Tensor local = spec->mesh.coordinate() ? grad.detach() : at::empty({0}, grad.options());
+  return wrap(spec_for(spec->mesh, whole, spec->sizes, grad), local);
 }
 
 // A gradient on the mesh of a leaf, or of whatever it belongs to: it may come from a larger slice of the same mesh.

@@ -124,14 +124,13 @@ void check_written_plain(const OpInfo& info, const std::vector<Tensor>& list, co
 
 // A plain tensor is whole on every rank: it takes what all of them wrote. A rank outside the mesh wrote nothing.
 void write_plain(const Tensor& plain, const Tensor& part, const Target& target) {
+  if (target.spec && !target.spec->mesh.coordinate()) return;
   if (!works_in_parts(plain, target)) {
     if (!part.is_alias_of(plain)) plain.copy_(part);
     return;
   }
-  const DeviceMesh& mesh = target.spec->mesh;
-  if (!mesh.coordinate()) return;
   const Placements whole(target.placements.size(), Replicate());
-  plain.copy_(move(part, mesh, plain.sizes().vec(), target.placements, whole));
+  plain.copy_(move(part, target.spec->mesh, plain.sizes().vec(), target.placements, whole));
 }
 
 using Results = std::optional<std::vector<std::vector<Geometry>>>;

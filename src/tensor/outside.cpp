@@ -2,7 +2,11 @@
 // tensors without data.
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
 
 #include "tensor/dispatch.h"
 #include "tensor/infer.h"
@@ -14,26 +18,39 @@ namespace {
 using at::Tensor;
 using torch::jit::Stack;
 
-// For operators that want data: zeros, one element of memory each.
+// For operators that want data, which kernels may read as it lies: zeros. Their memory is that of the system's one page
+// of zeros, unless it is little or somebody writes to it.
 Tensor of_zeros(const Tensor& tensor) {
   if (!tensor.defined()) return tensor;
-  const auto options = tensor.options().device(c10::kCPU).requires_grad(false);
-  return at::zeros(std::vector<int64_t>(static_cast<size_t>(tensor.dim()), 1), options).expand(tensor.sizes());
+  const auto bytes = static_cast<size_t>(tensor.numel()) * tensor.element_size();
+  void* memory = std::calloc(std::max<size_t>(bytes, 1), 1);
+  if (memory == nullptr) throw std::bad_alloc();
+  const auto options = tensor.options().device(c10::kCPU).requires_grad(std::nullopt);
+  return at::from_blob(memory, tensor.sizes(), &std::free, options);
 }
 
-Stack run_on_zeros(const c10::OperatorHandle& op, const OpInfo& info, const Stack& stack) {
+// For those that refuse matrices of zeros: the simplest ones that have an inverse.
+Tensor of_one(const Tensor& tensor) {
+  Tensor ones = of_zeros(tensor);
+  const bool is_matrix = ones.defined() && ones.dim() >= 2 && (ones.is_floating_point() || ones.is_complex());
+  if (is_matrix) ones.diagonal(0, -2, -1).fill_(1);
+  return ones;
+}
+
+template <class Make>
+Stack run_on(const Make& make, const c10::OperatorHandle& op, const OpInfo& info, const Stack& stack) {
   Stack copy(stack.end() - static_cast<int64_t>(info.arguments.size()), stack.end());
   for (c10::IValue& value : copy) {
     if (value.isTensor()) {
-      value = of_zeros(value.toTensor());
+      value = make(value.toTensor());
     } else if (value.isTensorList()) {
       c10::List<Tensor> list;
-      for (const Tensor& tensor : value.toTensorVector()) list.push_back(of_zeros(tensor));
+      for (const Tensor& tensor : value.toTensorVector()) list.push_back(make(tensor));
       value = std::move(list);
     } else if (value.isOptionalTensorList()) {
       c10::List<std::optional<Tensor>> list;
       for (const c10::IValue& element : value.toListRef()) {
-        list.push_back(element.isTensor() ? std::optional(of_zeros(element.toTensor())) : std::nullopt);
+        list.push_back(element.isTensor() ? std::optional(make(element.toTensor())) : std::nullopt);
       }
       value = std::move(list);
     } else if (value.isDevice()) {
@@ -42,6 +59,14 @@ Stack run_on_zeros(const c10::OperatorHandle& op, const OpInfo& info, const Stac
   }
   op.callBoxed(copy);
   return copy;
+}
+
+Stack run_on_zeros(const c10::OperatorHandle& op, const OpInfo& info, const Stack& stack) {
+  try {
+    return run_on(of_zeros, op, info, stack);
+  } catch (const c10::Error&) {
+    return run_on(of_one, op, info, stack);  // refused again, it is
+  }
 }
 
 // A tensor of the result's size of which this rank has nothing.

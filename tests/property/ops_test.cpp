@@ -201,6 +201,61 @@ TEST_P(EveryOp, EqualsDenseUnderEveryPlacement) {
   }
 }
 
+// How much they find is known to those who have the data.
+constexpr std::string_view kFindWhatIsThere[] = {"index_by_mask", "nonzero",           "masked_select", "masked_select_row",
+                                                 "bincount",      "bincount_weighted", "unique",        "unique_of_booleans"};
+
+// A rank outside the mesh has nothing, and what it gets of a call is what the others get, without data. It calls nothing.
+TEST_P(EveryOp, HasTheSameSizesOutsideOfTheMesh) {
+  const OpSample& sample = GetParam();
+  const Dense dense(sample);
+  const bool finds = std::ranges::find(kFindWhatIsThere, sample.name) != std::end(kFindWhatIsThere);
+  Failures failures;
+  const auto check = [&](const DeviceMesh& mesh, const std::vector<Placements>& placements) {
+    const std::string what = text(sample, mesh.mesh(), placements);
+    try {
+      std::vector<at::Tensor> inputs;
+      for (size_t i = 0; i < sample.inputs.size(); ++i) {
+        inputs.push_back(distribute_any(sample.inputs[i], mesh, placements[i]));
+      }
+      inputs = leaves(inputs);
+      const std::vector<at::Tensor> outputs = sample.run(inputs);
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        if (finds || !is_dtensor(outputs[i])) continue;
+        if (outputs[i].sizes() != dense.outputs[i].sizes() || outputs[i].dtype() != dense.outputs[i].dtype() ||
+            to_local(outputs[i]).numel() != 0) {
+          failures.add(what + ": output " + std::to_string(i) + " is " + to_string(outputs[i]));
+        }
+      }
+      if (!sample.differentiable) return;
+      const std::vector<at::Tensor> grads = gradients(outputs, inputs);
+      for (size_t i = 0; i < grads.size(); ++i) {
+        if (!grads[i].defined()) continue;
+        Placements wanted = placements_of(inputs[i]);
+        for (Placement& p : wanted) {
+          if (is_partial(p)) p = Replicate();
+        }
+        if (grads[i].sizes() != inputs[i].sizes() || placements_of(grads[i]) != wanted) {
+          failures.add(what + ": gradient " + std::to_string(i) + " is " + to_string(grads[i]));
+        }
+      }
+    } catch (const std::exception& error) {
+      failures.add(what + ": threw " + std::string(error.what()).substr(0, 400));
+    }
+  };
+  spawn(3,
+        [&](World& world) {
+          if (world.rank() != 1) return;
+          const DeviceMesh mesh("cpu", Mesh({{"a", 2}}, {0, 2}));
+          const auto few = combinations(sample, 12, [&](const at::Tensor& input) {
+            return all_placements(mesh.mesh(), input.dim(), input.is_floating_point());
+          });
+          for (const auto& placements : few) check(mesh, placements);
+        },
+        {.timeout = std::chrono::seconds(15)});
+  for (size_t i = 0; i < std::min<size_t>(failures.texts.size(), 4); ++i) ADD_FAILURE() << failures.texts[i];
+}
+
 TEST_P(EveryOp, EqualsOneGpuOnRanksThatShareIt) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU here";
   OpSample sample = GetParam();

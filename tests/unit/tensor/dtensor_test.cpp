@@ -558,6 +558,16 @@ TEST(OutsideTest, AnOutIsResizedThereToo) {
   });
 }
 
+TEST(OutsideTest, APlainTensorInAListStaysWhatItIsThere) {
+  spawn(3, [](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"a"});
+    const Tensor d = distribute_tensor(numbers({4, 3}), mesh, {Replicate()}, {.source = std::nullopt});
+    const Tensor plain = numbers({4, 3});
+    at::_foreach_add_(std::vector<Tensor>{plain}, std::vector<Tensor>{d});
+    EXPECT_TRUE(plain.equal(numbers({4, 3}) * (world.rank() == 2 ? 1 : 2)));
+  });
+}
+
 TEST(OutsideTest, WhatIsFoundThereIsNothing) {
   spawn(3, [](World& world) {
     const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"a"});
@@ -573,6 +583,9 @@ TEST(OutsideTest, GradientsHaveTheLeafsPlacements) {
     const Tensor x = distribute_tensor(numbers({4, 3}), mesh, {Shard(0)}, {.source = std::nullopt}).requires_grad_();
     at::median(x).backward();
     EXPECT_EQ(placements_of(x.grad()), Placements{Shard(0)});
+    x.mutable_grad() = Tensor();
+    x.backward(torch::ones({4, 3}, torch::kDouble));
+    EXPECT_EQ(to_local(x.grad()).numel(), to_local(x).numel());
   });
 }
 
