@@ -223,14 +223,27 @@ bool log_sigmoid_backward(const c10::OperatorHandle& op, Stack& stack) {
 bool conjugate_or_negate(const c10::OperatorHandle& op, Stack& stack) {
   const Tensor self = argument(stack, op, 0).toTensor();
   const bool conjugates = op.operator_name().name == "aten::_conj";
-  const Tensor result = conjugates ? at::conj_physical(self) : at::neg(self);
+  const auto copied = [&](const Tensor& tensor) { return conjugates ? at::conj_physical(tensor) : at::neg(tensor); };
+  Tensor result = copied(self);
   DTensorMeta* meta = meta_of(self);
   if (meta != nullptr && !meta->spec->boxes) {
-    const Tensor local = current_local(*meta);
     const Spec& spec = *meta->spec;
-    meta_of(result)->origin =
-        c10::make_intrusive<ViewOrigin>(conjugates ? at::_conj(local) : at::_neg_view(local), meta_of(result)->local,
-                                        meta->origin, spec.mesh, spec.sizes, spec.placements, spec.placements);
+    Tensor local = current_local(*meta);
+    ViewOriginPtr above = meta->origin;
+    if (meta_of(result)->spec->placements != spec.placements) {  // parts of a maximum are no parts of its negative
+      const Tensor whole = reduced(self);
+      const Tensor there = meta_of(whole)->local;
+      const Placements& to = meta_of(whole)->spec->placements;
+      above = c10::make_intrusive<ViewOrigin>(local, there, above, spec.mesh, spec.sizes, spec.placements, to);
+      local = there;
+      result = copied(whole);
+    }
+    const Tensor marked = conjugates ? at::_conj(local) : at::_neg_view(local);
+    share_version(marked, local);
+    DTensorMeta* copy = meta_of(result);
+    const Placements& now = copy->spec->placements;
+    copy->origin = c10::make_intrusive<ViewOrigin>(marked, copy->local, above, spec.mesh, spec.sizes, now, now);
+    copy->is_cut = meta->is_cut;
   }
   answer(op, stack, result);
   return true;

@@ -293,6 +293,40 @@ TEST(ViewTest, WritesThroughConjugatesAndNegativesReachTheTensor) {
   });
 }
 
+TEST(ViewTest, ANegativeOfAPartialKnowsThatItWasReduced) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor x = from_local(numbers({3}) + mesh.world().rank(), mesh, {Partial(ReduceOp::product)});
+    const Tensor negative = at::_neg_view(x);
+    EXPECT_TRUE(full_tensor(negative).equal(-numbers({3}) * (numbers({3}) + 1)));
+    x.copy_(numbers({3}) * 2);
+    EXPECT_TRUE(full_tensor(negative).equal(-numbers({3}) * 2));
+    negative.fill_(-7);
+    EXPECT_TRUE(full_tensor(x).equal(torch::full({3}, 7., torch::kDouble)));
+  });
+}
+
+TEST(AsStridedTest, AConjugateOfRowsHasNoMemoryAroundIt) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor plain = torch::complex(numbers({4, 3}), numbers({4, 3}) + 1);
+    const Tensor x = distribute_tensor(plain, mesh, {Replicate()});
+    const Tensor right = plain.view(-1).slice(0, 3, 5).conj().resolve_conj();
+    EXPECT_TRUE(full_tensor(x.conj().as_strided({2}, {1}, 3)).equal(right));
+    const Tensor rows = x.slice(0, 1).conj();
+    EXPECT_TRUE(full_tensor(rows.as_strided({2}, {1})).equal(right));
+    EXPECT_THAT(error_of([&] { rows.as_strided({2}, {1}, 0); }), HasSubstr("no memory around it"));
+  });
+}
+
+TEST(ViewTest, AWriteToAConjugateIsSeenByWhatWasMadeOfThePart) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const Tensor x = distribute_tensor(torch::complex(numbers({4}), numbers({4}) + 1), mesh, {Shard(0)});
+    const Tensor w = numbers({2}).to(torch::kComplexDouble).requires_grad_();
+    const Tensor loss = at::abs(to_local(x) * w).sum();
+    x.conj().mul_(2);
+    EXPECT_THROW(loss.backward(), c10::Error);
+  });
+}
+
 TEST(ReductionTest, AnyAndAllAlongNoDimReduceNothing) {
   on_ranks(2, [](const DeviceMesh& mesh) {
     const Tensor x = torch::tensor({0, 1, 2, 0, 0, 3, 4, 0, 5, 0, 6, 0, 0, 0, 7}, torch::kFloat).view({5, 3});
