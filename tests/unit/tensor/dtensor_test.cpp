@@ -51,6 +51,23 @@ TEST(DistributeTest, TheSourceAloneCountsAndNobodyGetsMoreThanItKeeps) {
   }
 }
 
+TEST(DistributeTest, AParameterIsReplacedForEveryHandle) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    torch::nn::Linear linear(3, 4);
+    linear->to(torch::kDouble);
+    const Tensor handle = linear->weight;
+    torch::optim::SGD optimizer(linear->parameters(), 0.5);
+    const Tensor before = numbers({4, 3});
+    linear->weight.set_data(before.clone());
+    distribute_parameter_(linear->weight, mesh, {Shard(0)});
+    EXPECT_EQ(to_string(handle), "f64[4@a, 3] on [a=2]");
+    EXPECT_TRUE(handle.is_leaf() && handle.requires_grad());
+    handle.sum().backward();
+    optimizer.step();
+    EXPECT_TRUE(full_tensor(linear->weight.detach()).equal(before - 0.5));
+  });
+}
+
 TEST(FromLocalTest, UnevenPartsAreFound) {
   on_mesh({3}, [](const DeviceMesh& mesh) {
     const int64_t rank = mesh.coordinate()->at(0);
@@ -229,6 +246,22 @@ TEST(GradientTest, ALeafsGradientHasTheLeafsPlacements) {
     const Tensor dense = numbers({4, 6}).requires_grad_();
     (2 * torch::linear(numbers({3, 6}), dense).square().sum()).backward();
     EXPECT_TRUE(torch::allclose(full_tensor(w.grad()), dense.grad()));
+  });
+}
+
+TEST(GradientTest, PartialsOfALeafAreReducedOnceWhateverUsesIt) {
+  on_mesh({2}, [](const DeviceMesh& mesh) {
+    const Tensor w = distribute_tensor(numbers({3, 2}), mesh, {Replicate()}).requires_grad_();
+    const Tensor x = distribute_tensor(numbers({4, 3}), mesh, {Shard(0)});
+    const Tensor y = distribute_tensor(numbers({6, 3}), mesh, {Shard(0)});
+    const Tensor loss = to_local(x.mm(w)).sum() + to_local((y * 2).mm(w)).sum() + to_local(x.mm(w)).sum();
+    const CommRecorder recorder;
+    loss.backward();
+    ASSERT_EQ(recorder.calls().size(), 1U);
+    EXPECT_EQ(recorder.calls()[0].name, "all_reduce");
+    const Tensor dense = numbers({3, 2}).requires_grad_();
+    ((2 * numbers({4, 3}).mm(dense)).sum() + (2 * numbers({6, 3}).mm(dense)).sum()).backward();
+    EXPECT_TRUE(full_tensor(w.grad()).equal(dense.grad()));
   });
 }
 
