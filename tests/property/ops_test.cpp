@@ -202,10 +202,12 @@ TEST_P(EveryOp, EqualsDenseUnderEveryPlacement) {
 }
 
 // How much they find is known to those who have the data.
-constexpr std::string_view kFindWhatIsThere[] = {"index_by_mask", "nonzero",           "masked_select", "masked_select_row",
-                                                 "bincount",      "bincount_weighted", "unique",        "unique_of_booleans"};
+constexpr std::string_view kFindWhatIsThere[] = {
+    "bincount", "bincount_weighted", "index_by_mask",      "masked_select", "masked_select_row",
+    "nonzero",  "unique",            "unique_of_booleans",
+};
 
-// A rank outside the mesh has nothing, and what it gets of a call is what the others get, without data. It calls nothing.
+// A rank outside the mesh has nothing. What it gets of a call is what the others get, without data, and it needs nobody.
 TEST_P(EveryOp, HasTheSameSizesOutsideOfTheMesh) {
   const OpSample& sample = GetParam();
   const Dense dense(sample);
