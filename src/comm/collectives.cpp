@@ -18,6 +18,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "comm/arguments.h"
+#include "comm/as_bytes.h"
 #include "comm/call.h"
 #include "comm/errors.h"
 #include "comm/group_state.h"
@@ -60,6 +61,7 @@ void detail::check_reduction(const char* operation, const at::Tensor& tensor, Re
 namespace {
 
 using at::Tensor;
+using detail::as_bytes;
 using detail::Call;
 using detail::check_blocks;
 using detail::check_numel;
@@ -167,7 +169,6 @@ std::vector<int64_t> equal_blocks(const char* operation, const char* what, const
 }
 
 // Transports of torch do not know every dtype; what only moves can move as bytes.
-Tensor as_bytes(const Tensor& tensor) { return tensor.view({-1}).view(c10::ScalarType::Byte); }
 Tensor movable(const Transport& transport, const Tensor& tensor) { return transport.ours ? tensor : as_bytes(tensor); }
 
 std::vector<int64_t> scaled(c10::IntArrayRef numels, int64_t factor) {

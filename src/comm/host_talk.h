@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/arguments.h"
+#include "comm/as_bytes.h"
 #include "comm/sync_backend.h"
 
 namespace sherd::detail {
@@ -18,8 +19,6 @@ enum class HostTag : int {
   data,
   result,
 };
-
-inline at::Tensor as_bytes(const at::Tensor& tensor) { return tensor.view({-1}).view(c10::ScalarType::Byte); }
 
 /// Collectives of the ranks on this host; each is over when it returns.
 class InsideHost {

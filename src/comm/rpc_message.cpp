@@ -12,6 +12,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "comm/as_bytes.h"
+
 namespace sherd::detail {
 namespace {
 
@@ -138,7 +140,7 @@ RpcMessage to_message(const RpcReply& reply) {
   writer.add(static_cast<int64_t>(values.scalar_type())).add(values.dim());
   for (const int64_t size : values.sizes()) writer.add(size);
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return {writer.bytes(), values.numel() == 0 ? at::Tensor() : values.view({-1}).view(c10::ScalarType::Byte)};
+  return {writer.bytes(), values.numel() == 0 ? at::Tensor() : as_bytes(values)};
 }
 
 RpcRequest parse_request(const RpcMessage& message) {

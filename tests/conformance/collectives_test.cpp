@@ -450,6 +450,31 @@ TEST_P(TransportTest, TensorsWithoutDimsAreOneElement) {
   });
 }
 
+// What is one row of a larger tensor, say.
+TEST_P(TransportTest, OneElementMayHaveAnyStride) {
+  run([&](Rank& rank) {
+    const int me = rank.group.rank();
+    for (const auto dtype : {at::kFloat, at::kBool, at::kComplexDouble}) {
+      const auto one = [&](int value) { return at::full({1, 3}, value, rank.options.dtype(dtype)).select(1, 1); };
+      const at::Tensor all = at::zeros({ranks()}, rank.options.dtype(dtype));
+      all_gather(rank.group, all, one(me + 1)).wait();
+      EXPECT_TRUE(all.equal(at::arange(1, ranks() + 1, rank.options).to(dtype))) << all;
+      const at::Tensor first = one(me + 5);
+      broadcast(rank.group, first, 0).wait();
+      EXPECT_TRUE(first.equal(one(5))) << first;
+      const at::Tensor sum = one(1);
+      all_reduce(rank.group, sum).wait();
+      EXPECT_TRUE(sum.equal(one(ranks()))) << sum;
+      if (ranks() == 1) continue;
+      const at::Tensor taken = one(0);
+      Work sent = send(rank.group, one(me + 1), (me + 1) % ranks());
+      receive(rank.group, taken, (me + ranks() - 1) % ranks()).wait();
+      sent.wait();
+      EXPECT_TRUE(taken.equal(one((me + ranks() - 1) % ranks() + 1))) << taken;
+    }
+  });
+}
+
 TEST_P(TransportTest, ARefusedTensorLeavesTheGroupUsable) {
   run([&](Rank& rank) {
     const at::Tensor columns = at::zeros({4, 4}, rank.options).t();

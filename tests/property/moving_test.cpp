@@ -290,6 +290,58 @@ TEST(MovingTest, SeveralFromAnyMeshToAnyOther) {
   for (const std::string& rank : wrong) EXPECT_TRUE(rank.empty());
 }
 
+// Lists on one mesh: over every transport, with types on the way that are wide enough, in many rounds or one.
+TEST(MovingTest, SeveralFromAnyPlacementsToAnyOther) {
+  constexpr int kRanks = 6;
+  const std::vector<std::pair<const char*, uint64_t>> transports = {{"threads", 80}, {"shm", 40}, {"gloo", 30}};
+  for (const auto& [backend, cases] : transports) {
+    std::vector<std::string> wrong(kRanks);
+    spawn(kRanks,
+          [&, cases = cases](World& world) {
+            for (uint64_t seed = 0; seed < cases; ++seed) {
+              RandomLayout random(seed);
+              const Mesh value = world_layout(random, kRanks, {1}, false).mesh;
+              const DeviceMesh mesh("cpu", value);
+              std::vector<at::Tensor> wholes, tensors;
+              std::vector<Placements> wanted;
+              for (int i = 0; i < 5; ++i) {
+                const Dims shape = random.shape();
+                const bool narrow = i % 2 == 1;  // numbers that a float holds, and no products of them
+                wholes.push_back(narrow ? numbered(shape).to(torch::kFloat) : numbered(shape));
+                Placements from = world_placements(random, value, shape, true);
+                for (Placement& p : from) {
+                  if (narrow && is_partial(p)) p = Partial();
+                }
+                tensors.push_back(lying_anyhow(random, distribute_any(wholes.back(), mesh, from)));
+                wanted.push_back(world_placements(random, value, shape, false));
+              }
+              RedistributeOptions options{.prefer = random.chance(50) ? Prefer::bytes : Prefer::latency,
+                                          .staging_bytes = random.chance(30) ? 300 : 1 << 20};
+              if (random.chance(40)) options.reduce_dtype = torch::kDouble;
+              if (random.chance(40)) options.move_dtype = torch::kDouble;
+              RedistributeOptions later = options;
+              later.async = true;
+              PendingTensors pending = redistribute_async(tensors, wanted, options);
+              const auto arriving = redistribute(tensors, wanted, later);
+              const auto together = redistribute(tensors, wanted, options);
+              const auto fetched = pending.wait();
+              for (size_t i = 0; i < tensors.size(); ++i) {
+                bool right = true;
+                for (const at::Tensor& y : {fetched[i], arriving[i], together[i]}) {
+                  right = right && placements_of(y) == wanted[i] && y.scalar_type() == tensors[i].scalar_type() &&
+                          is_right(y, wholes[i]);
+                }
+                if (right) continue;
+                wrong[static_cast<size_t>(world.rank())] += fmt::format(
+                    "{}, seed {}, tensor {}: {} -> {}\n", backend, seed, i, to_string(tensors[i]), to_string(wanted[i]));
+              }
+            }
+          },
+          {.backend = backend, .timeout = std::chrono::seconds(60)});
+    for (const std::string& rank : wrong) EXPECT_EQ(rank, "");
+  }
+}
+
 TEST(MovingTest, SeveralToAnotherMeshShareTheirMessages) {
   spawn(4, [](World&) {
     const DeviceMesh from("cpu", parse_mesh("[2]{0, 1}")), to("cpu", parse_mesh("[2]{2, 3}"));
