@@ -4,6 +4,7 @@
 #include <numeric>
 #include <stdexcept>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "format/dcp.h"
 #include "format/number_keys.h"
@@ -145,16 +146,19 @@ class Decoder {
     }
     fail(fmt::format("{} is no dict", what));
   }
-  /// A field by its name; null where there is none or it is None: older files have fewer.
+  /// A field by its name; null where there is none or it is None: older files have fewer. Of two Python takes the last
+  /// one: nobody may be misled.
   const Node* find(const Node& state, std::string_view name) const {
     if (!state.is(Kind::dict)) fail("an object's fields are no dict");
     const auto items = graph_.items(state);
+    budget_.spend(items.size() * sizeof(Node));
+    const Node* found = nullptr;
     for (size_t i = 0; i < items.size(); i += 2) {
-      budget_.spend(sizeof(Node));
-      if (items[i].is(Kind::text) && items[i].text() == name)
-        return items[i + 1].is(Kind::none) ? nullptr : &items[i + 1];
+      if (!items[i].is(Kind::text) || items[i].text() != name) continue;
+      if (found != nullptr) fail(fmt::format("the field {} stands twice", name), entry_);
+      found = &items[i + 1];
     }
-    return nullptr;
+    return found == nullptr || found->is(Kind::none) ? nullptr : found;
   }
   const Node* need(const Node& state, std::string_view name) const {
     const Node* found = find(state, name);
@@ -301,12 +305,14 @@ class Decoder {
   std::optional<std::vector<std::pair<std::string, std::vector<PathPart>>>> paths_of(const Node& node) const {
     if (!node.is(Kind::dict)) return std::nullopt;
     std::vector<std::pair<std::string, std::vector<PathPart>>> paths;
+    std::unordered_set<std::string_view> names;
     const auto items = graph_.items(node);
     for (size_t i = 0; i < items.size(); i += 2) {
       if (!items[i].is(Kind::text) || !(items[i + 1].is(Kind::tuple) || items[i + 1].is(Kind::list)))
         return std::nullopt;
       auto path = state_path(items[i + 1]);
       if (!path) return std::nullopt;
+      if (!names.insert(items[i].text()).second) fail("a name has two paths", items[i].text());
       budget_.spend(sizeof(*path));
       paths.emplace_back(copied(items[i].text()), std::move(*path));
     }

@@ -98,6 +98,17 @@ TEST(MetadataErrors, StoredItemsBelongToAChunkAndAreStoredOnce) {
             "decode_metadata: an item is stored twice\n  in: ck/.metadata\n  entry: w");
 }
 
+// Python takes the last one of two.
+TEST(MetadataErrors, WhatStandsTwiceIsRefused) {
+  const Value twice =
+      made("ChunkStorageMetadata", {{{"offsets", size({0})}, {"sizes", size({4})}, {"sizes", size({2})}}});
+  EXPECT_EQ(refused(metadata({{{"w", tensor({4}, {twice})}}}, {})),
+            "decode_metadata: the field sizes stands twice\n  in: ck/.metadata\n  entry: w");
+  const Value paths = Dict{{{"w", Tuple{{"a"}}}, {"w", Tuple{{"b"}}}}};
+  EXPECT_EQ(refused(made("Metadata", {{{"state_dict_metadata", Dict{}}, {"planner_data", paths}}})),
+            "decode_metadata: a name has two paths\n  in: ck/.metadata\n  entry: w");
+}
+
 TEST(MetadataErrors, FilesLieInTheFolder) {
   for (const std::string file : {"../x", "/etc/passwd", "a/../b", "", "a//b", ".", "a/."}) {
     EXPECT_EQ(
