@@ -1,11 +1,14 @@
+#include <ATen/EmptyTensor.h>
 #include <ATen/InferSize.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/SmallVector.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "comm/call.h"
@@ -137,9 +140,9 @@ class Execution {
                          const InputPlan& how) const {
     const at::IntArrayRef strides = meta.spec->strides;
     // What was cut out of a tensor starts somewhere in its memory, which is there only where nothing was moved. Without
-    // an offset the view itself is where to start.
+    // an offset the view itself is where to start, and its own elements are there.
     const bool has_memory = meta.is_placed && !how.moves && local.strides() == strides;
-    if (meta.is_cut && !starts_at_itself() && !has_memory) {
+    if (meta.is_cut && !has_memory && !(starts_at_itself() && asks_for_some_of(meta.spec->sizes, strides))) {
       throw c10::NotImplementedError(
           ErrorText(info_.short_name(), "this view of a distributed tensor has no memory around it")
               .fact("view", describe(*meta.spec, tensor.scalar_type()))
@@ -156,6 +159,27 @@ class Execution {
     for (size_t d = 0; d < sizes.size(); ++d) rows = rows.narrow(static_cast<int64_t>(d), 0, sizes[d]);
     memory.copy_(rows);
     return memory.expand(local.sizes());
+  }
+
+  // Whether what as_strided asks for are elements of a tensor that lies in this way.
+  bool asks_for_some_of(at::IntArrayRef sizes, at::IntArrayRef strides) const {
+    const auto list = [&](const char* name) {
+      return stack_[base_ + static_cast<size_t>(*op_.schema().argumentIndexWithName(name))].toIntVector();
+    };
+    const Dims asked = list("size");
+    const Dims steps = list("stride");
+    const auto is_negative = [](int64_t n) { return n < 0; };
+    if (asked.size() != steps.size() || std::ranges::any_of(asked, is_negative) ||
+        std::ranges::any_of(steps, is_negative)) {
+      return true;  // torch says what is wrong
+    }
+    const auto reach = [](at::IntArrayRef n, at::IntArrayRef step) {
+      return static_cast<int64_t>(at::detail::computeStorageNbytes(n, step, 1));
+    };
+    if (reach(asked, steps) > reach(sizes, strides)) return false;
+    const Tensor there = at::zeros({reach(sizes, strides)}, at::TensorOptions(c10::kBool));
+    there.as_strided(sizes, strides).fill_(true);
+    return there.as_strided(asked, steps).all().item<bool>();
   }
 
   // An offset counts from where the memory of the whole tensor begins, wherever that is in the local one's.

@@ -538,6 +538,12 @@ TEST(AsStridedTest, AViewThatWasMovedHasNoMemoryAroundIt) {
     EXPECT_THAT(error_of([&] { d.select(0, 2).as_strided({6}, {1}, 0); }), HasSubstr(refusal));
     // Without an offset it starts at the view.
     EXPECT_TRUE(full_tensor(d.slice(0, 2, 4).as_strided({6}, {1})).equal(x.slice(0, 2, 4).as_strided({6}, {1})));
+    // And may ask for what is its own: not for what lies between its elements, or behind them.
+    const Tensor column = d.slice(1, 0, 1);
+    EXPECT_TRUE(full_tensor(column.as_strided({3}, {12})).equal(x.as_strided({3}, {12})));
+    EXPECT_THAT(error_of([&] { column.as_strided({3}, {5}); }), HasSubstr(refusal));
+    EXPECT_THAT(error_of([&] { d.slice(0, 0, 3).as_strided({19}, {1}); }), HasSubstr(refusal));
+    EXPECT_THAT(error_of([&] { column.as_strided({}, {}).as_strided({2}, {6}); }), HasSubstr(refusal));
     EXPECT_TRUE(full_tensor(d.as_strided({6}, {1}, 12)).equal(x.as_strided({6}, {1}, 12)));
     const Tensor whole = distribute_tensor(x, mesh, {Replicate()});
     EXPECT_TRUE(full_tensor(whole.slice(0, 2, 4).as_strided({6}, {1}, 0)).equal(x.as_strided({6}, {1}, 0)));
