@@ -25,7 +25,11 @@ endif()
 sherd_test(checkpoint_errors_test LABEL error LINK sherd
   SOURCES error/checkpoint_errors_test.cpp error/checkpoint_formats_errors_test.cpp error/checkpoint_ranks_test.cpp
   error/checkpoint_bits_test.cpp)
-sherd_test(checkpoint_crash_test LABEL crash LINK sherd SOURCES crash/simulated_disk.cpp crash/checkpoint_crash_test.cpp)
+# Thousands of small saves: torch's threads would wait for each other most of the time.
+sherd_test(checkpoint_crash_test LABEL crash LINK sherd ENVIRONMENT OMP_NUM_THREADS=1
+  SOURCES crash/simulated_disk.cpp crash/ways_to_save.cpp crash/checkpoint_crash_test.cpp)
+sherd_test(checkpoint_store_crash_test LABEL crash LINK sherd ENVIRONMENT OMP_NUM_THREADS=1
+  SOURCES crash/ways_to_save.cpp s3/store_in_memory.cpp crash/checkpoint_store_crash_test.cpp)
 if(SHERD_TORCH_ROOMS)
   add_executable(checkpoint_program multiprocess/checkpoint_program.cpp)
   set_target_properties(checkpoint_program PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)

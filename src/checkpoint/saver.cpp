@@ -290,11 +290,11 @@ int64_t Saver::make_one_file(const StillWanted& wanted) {
     options.progress = [&](int64_t, int64_t) { wanted.check(); };
     options.operation = kOperation;
     const int64_t bytes = stored::rewrite_within(stored::kBesideAModel, {path_}, target_, options).bytes;
-    storage_->remove(path_);
+    stored::remove_checkpoint(*storage_, path_);
     return bytes;
   } catch (...) {
     try {
-      storage_->remove(path_);
+      stored::remove_checkpoint(*storage_, path_);
     } catch (const std::runtime_error&) {  // NOLINT(bugprone-empty-catch): the first fault counts
     }
     throw;

@@ -28,9 +28,19 @@ class S3Storage final : public Storage {
     return key.empty() || client_->head(key) || !client_->list(key + "/", "", 1).keys.empty();
   }
 
+  bool is_folder(const std::string& path) const override {
+    return !client_->list(prefix_of(path), "", 1).keys.empty();
+  }
+
   std::vector<std::string> list(const std::string& folder) const override {
     const std::string prefix = prefix_of(folder);
-    const S3Listing found = client_->list(prefix, "/");
+    S3Listing found;
+    std::vector<std::string> ids;
+    for_each_request(2, [&](size_t i) {
+      if (i == 0) found = client_->list(prefix, "/");
+      if (i == 1 && !prefix.empty()) ids = drafts(folder);
+    });
+    for (const std::string& id : ids) hide_what_does_not_count(client_, {key_of(folder), id}, found.keys);
     std::set<std::string> names;
     for (const std::string& key : found.keys) names.insert(key.substr(prefix.size()));
     for (const std::string& key : found.folders) {

@@ -50,6 +50,11 @@ struct S3Upload {
 std::string to_text(const S3Upload& upload);
 S3Upload parse_s3_upload(const std::string& text);
 
+/// Takes from keys in a draft's folder those that are no part of what is there: while a commit goes on, or was stopped,
+/// what it has put in place before its last file, and after that what was there before.
+void hide_what_does_not_count(const std::shared_ptr<S3Client>& client, const S3DraftKeys& draft,
+                              std::vector<std::string>& keys);
+
 std::unique_ptr<StoredFile> open_s3_file(const std::shared_ptr<S3Client>& client, const std::string& key);
 std::unique_ptr<FileWriter> create_s3_file(const std::shared_ptr<S3Client>& client, const S3DraftKeys& draft,
                                            const std::string& name, int64_t size);

@@ -161,6 +161,12 @@ std::string S3Client::get(const std::string& key) {
   return send({.operation = "read", .method = "GET", .key = key}).body;
 }
 
+std::optional<std::string> S3Client::find(const std::string& key) {
+  HttpAnswer answer = send({.operation = "read", .method = "GET", .key = key, .also = {404}});
+  if (answer.status == 404) return std::nullopt;
+  return std::move(answer.body);
+}
+
 void S3Client::put(const std::string& key, std::span<const std::byte> bytes, const std::string& draft) {
   send({.operation = "write", .method = "PUT", .key = key, .headers = {{kDraftHeader, draft}}, .body = bytes});
 }

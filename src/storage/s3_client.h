@@ -38,6 +38,8 @@ class S3Client {
   void get(const std::string& key, const std::string& etag, ReadRequest request);
   /// The whole of a small one.
   std::string get(const std::string& key);
+  /// The same, nothing where there is no such object.
+  std::optional<std::string> find(const std::string& key);
   void put(const std::string& key, std::span<const std::byte> bytes, const std::string& draft);
   void copy(const std::string& from, const std::string& to);
   /// One that is not there is no error.

@@ -7,7 +7,8 @@
 //
 // and commit completes and copies them, the last file in the end. Before that file is there, readers have the old one,
 // which names the old files: all others of the draft have names that were not in the folder. After it they have the new
-// one. Every object says which draft it is from, so that whoever finds the draft later knows which of the two it is.
+// one. Every object says which draft it is from, so that whoever finds the draft later knows which of the two it is,
+// and whoever lists the folder meanwhile, or after the commit was stopped, sees the files of one of them alone.
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -22,6 +23,24 @@
 
 namespace sherd {
 namespace {
+
+// Of the keys in a draft's folder those that do not count, where its commit has begun: the others' once the last file
+// is in place, the draft's own until then.
+std::vector<std::string> hidden(S3Client& client, const S3DraftKeys& draft, const std::string& last,
+                                const std::vector<std::string>& keys) {
+  const std::optional<S3Object> found = client.head(draft.file(last));
+  const bool committed = found && found->draft == draft.id;
+  std::vector<char> is_hidden(keys.size(), 0);
+  for_each_request(keys.size(), [&](size_t i) {
+    const std::optional<S3Object> object = client.head(keys[i]);
+    is_hidden[i] = object && (object->draft == draft.id) != committed ? 1 : 0;
+  });
+  std::vector<std::string> result;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (is_hidden[i] != 0) result.push_back(keys[i]);
+  }
+  return result;
+}
 
 class S3Draft final : public Draft {
  public:
@@ -64,13 +83,8 @@ class S3Draft final : public Draft {
       if (files.last) {
         // Committed: what the commit did not come to remove. Not committed: what it had put in place. The records do
         // not tell, since they may be gone in part; every object says where it is from.
-        const std::optional<S3Object> found = client_->head(keys_.file(*files.last));
-        const bool committed = found && found->draft == keys_.id;
-        const std::vector<std::string> keys = client_->list(keys_.file("")).keys;
-        for_each_request(keys.size(), [&](size_t i) {
-          const std::optional<S3Object> object = client_->head(keys[i]);
-          if (object && (object->draft == keys_.id) != committed) client_->remove(keys[i]);
-        });
+        const auto keys = hidden(*client_, keys_, *files.last, client_->list(keys_.file("")).keys);
+        for_each_request(keys.size(), [&](size_t i) { client_->remove(keys[i]); });
       }
       remove_draft(files);
     } catch (...) {  // NOLINT(bugprone-empty-catch): what is left is a stale draft, which the next one finds
@@ -170,6 +184,13 @@ S3Upload parse_s3_upload(const std::string& text) {
   } catch (const nlohmann::json::exception& error) {
     throw std::runtime_error(ErrorText("commit", "a record of an upload cannot be read").fact("reason", error.what()));
   }
+}
+
+void hide_what_does_not_count(const std::shared_ptr<S3Client>& client, const S3DraftKeys& draft,
+                              std::vector<std::string>& keys) {
+  const std::optional<std::string> last = client->find(draft.commit());
+  if (!last) return;  // nothing of it is in the folder
+  for (const std::string& key : hidden(*client, draft, *last, keys)) std::erase(keys, key);
 }
 
 std::unique_ptr<Draft> open_s3_draft(const std::shared_ptr<S3Client>& client, const S3DraftKeys& draft) {

@@ -130,7 +130,8 @@ std::vector<std::string> parts_in(const Storage& storage, const std::string& fol
     const std::string path = storage.join(folder, name);
     // Only what a save would have made: others may have folders of this ending, too.
     if (format_for(file, CheckpointFormat::automatic) == CheckpointFormat::dcp) continue;
-    if (DcpCheckpoint::is_in(storage.list(path))) parts.push_back(path);
+    const std::vector<std::string> names = storage.list(path);
+    if (DcpCheckpoint::is_in(names) || (!names.empty() && is_of_save(names))) parts.push_back(path);
   }
   return parts;
 }
@@ -139,7 +140,7 @@ void discard_parts(const std::string& operation, Storage& storage, const std::st
   const std::string path = parts_of(file);
   const std::vector<std::string> names = storage.list(path);
   if (names.empty()) return;
-  if (is_of_save(names)) return storage.remove(path);
+  if (is_of_save(names)) return remove_checkpoint(storage, path);
   throw std::invalid_argument(ErrorText(operation, "the folder that ranks write their parts to holds something else")
                                   .fact("folder", path)
                                   .fact("in it", names.front())

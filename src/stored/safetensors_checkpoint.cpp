@@ -81,14 +81,14 @@ bool SafetensorsCheckpoint::begins(std::string_view bytes, int64_t size) {
 SafetensorsCheckpoint::SafetensorsCheckpoint(std::shared_ptr<Storage> storage, const std::string& path,
                                              OpenOptions options)
     : storage_(std::move(storage)), options_(std::move(options)) {
-  std::vector<std::string> names;
-  if (storage_->list(path).empty()) {
+  std::vector<std::string> names = storage_->list(path);
+  if (names.empty()) {
     const size_t slash = path.rfind('/');
     folder_ = slash == std::string::npos ? "" : path.substr(0, std::max<size_t>(slash, 1));
     names = {path.substr(slash + 1)};  // npos + 1 is 0
   } else {
     folder_ = path;
-    names = files_of_folder();
+    names = files_of_folder(names);
   }
   std::vector<format::NamedSafetensors> files;
   for (const std::string& name : names) files.push_back({name, read_header(name)});
@@ -113,8 +113,9 @@ void SafetensorsCheckpoint::sort_entries() {
   std::ranges::stable_sort(metadata_.entries, {}, place);
 }
 
-std::vector<std::string> SafetensorsCheckpoint::files_of_folder() {
-  take_manifest();
+std::vector<std::string> SafetensorsCheckpoint::files_of_folder(const std::vector<std::string>& names) {
+  // An object store may still have one that is not listed, of a checkpoint that this one replaced.
+  if (std::ranges::find(names, format::kManifestName) != names.end()) take_manifest();
   std::vector<std::string> files;
   if (manifest_) {
     // Files that came from elsewhere, or are left of a checkpoint that this one replaced, are none of it.
@@ -122,7 +123,7 @@ std::vector<std::string> SafetensorsCheckpoint::files_of_folder() {
     return files;
   }
   std::vector<std::string> indices;
-  for (const std::string& name : storage_->list(folder_)) {
+  for (const std::string& name : names) {
     if (name.ends_with(kIndexEnd)) indices.push_back(name);
     if (name.ends_with(kFileEnd)) files.push_back(name);
   }

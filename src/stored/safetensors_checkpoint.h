@@ -43,7 +43,7 @@ class SafetensorsCheckpoint final : public StoredCheckpoint {
     return path_of(metadata_.files.at(static_cast<size_t>(number)));
   }
   const OpenOptions& options() const override { return options_; }
-  std::vector<std::string> files_of_folder();
+  std::vector<std::string> files_of_folder(const std::vector<std::string>& names);
   std::vector<std::string> files_of_index(const std::string& index);
   void take_manifest();
   void check_manifest(const std::vector<format::NamedSafetensors>& files);

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <utility>
 
 #include "storage/http.h"
 
@@ -14,7 +15,8 @@ struct ProcessEnd {};
 /// Lets some requests through and then none: the process is gone. The request that it ends at reaches the store or not.
 class EndingHttp final : public Http {
  public:
-  EndingHttp(int64_t requests, bool last_one_arrives) : left_(requests), last_one_arrives_(last_one_arrives) {}
+  EndingHttp(int64_t requests, bool last_one_arrives, std::shared_ptr<Http> http = make_http())
+      : http_(std::move(http)), left_(requests), last_one_arrives_(last_one_arrives) {}
 
   HttpAnswer send(const HttpRequest& request) override {
     const int64_t left = left_--;
@@ -25,7 +27,7 @@ class EndingHttp final : public Http {
   bool ended() const { return left_ < 0; }
 
  private:
-  std::shared_ptr<Http> http_ = make_http();
+  std::shared_ptr<Http> http_;
   std::atomic<int64_t> left_;
   bool last_one_arrives_;
 };

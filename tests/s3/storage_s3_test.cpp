@@ -85,6 +85,7 @@ TEST_F(StorageS3Test, AProcessThatEndsAtAnyRequestLeavesTheOldOneOrTheNewOne) {
       ended = http->ended();
       const std::string found = checkpoint();
       ASSERT_THAT(found, AnyOf(before, id));
+      ASSERT_THAT(storage_->list(at("a")), ElementsAre("last", "sharded", "small-" + found));
       // What the next process does first.
       for (const DraftName& name : storage_->drafts_in(*root_)) storage_->draft(name.folder, name.id)->discard();
       ASSERT_THAT(storage_->drafts_in(*root_), IsEmpty());
