@@ -3,7 +3,9 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <exception>
 #include <map>
+#include <memory>
 #include <optional>
 #include <ranges>
 #include <set>
@@ -34,10 +36,28 @@ namespace {
 
 constexpr std::ptrdiff_t kMostShown = 10;
 
+// In place of a state that this rank could not make. It says why when it is asked, which ranks do where all of them
+// hear of it.
+class NoState final : public Stateful {
+ public:
+  explicit NoState(std::exception_ptr why) : why_(std::move(why)) {}
+  StateDict state_dict() const override { std::rethrow_exception(why_); }
+  void load_state_dict(const StateDict& /*state*/) override {}
+
+ private:
+  std::exception_ptr why_;
+};
+
+constexpr const char* kNoState = "no state";
+
 StateDict state_of(int64_t step, const torch::nn::Module& module, torch::optim::Optimizer& optimizer) {
-  return {{"model", get_model_state_dict(module)},
-          {"optimizer", get_optimizer_state_dict(module, optimizer)},
-          {"step", step}};
+  try {
+    return {{"model", get_model_state_dict(module)},
+            {"optimizer", get_optimizer_state_dict(module, optimizer)},
+            {"step", step}};
+  } catch (const std::exception&) {
+    return {{kNoState, std::make_shared<NoState>(std::current_exception())}};
+  }
 }
 
 // Steps that use blocks of one that is about to be replaced, and those that use blocks of these, are written anew
@@ -68,14 +88,17 @@ void let_stand_alone(const std::shared_ptr<Storage>& storage, const std::string&
   }
 }
 
-// The names that some of these checkpoints have and others lack. Damaged ones, which fill nothing in the end, have
-// none. Nothing where one cannot be looked at; its turn may never come, and what is wrong is told when it does.
-std::optional<std::set<std::string>> names_of_some(const std::shared_ptr<Storage>& storage,
-                                                   const std::vector<std::string>& paths,
-                                                   const stored::OpenOptions& options) {
+// The names that some of these checkpoints have and others lack, which are the same to every rank. Damaged ones, which
+// fill nothing in the end, have none. Nothing where one cannot be looked at; its turn may never come, and what is wrong
+// is told when it does.
+using Names = std::optional<std::set<std::string>>;
+Names names_of_some(const std::shared_ptr<Storage>& storage, const std::vector<std::string>& paths,
+                    const stored::OpenOptions& options, const detail::StillWanted& wanted) {
   std::map<std::string, size_t> counts;
   size_t whole = 0;
   for (const std::string& path : paths) {
+    wanted.check();
+    wanted.at("looking at " + path);
     try {
       const auto checkpoint = stored::open_known(storage, path, options);
       for (const format::MetadataEntry& entry : checkpoint->metadata().entries) ++counts[entry.name];
@@ -95,10 +118,25 @@ std::optional<std::set<std::string>> names_of_some(const std::shared_ptr<Storage
   return names;
 }
 
+std::string encode(const Names& names) {
+  detail::ByteWriter out;
+  out.put(names.has_value());
+  for (const std::string& name : names.value_or(std::set<std::string>())) out.put_text(name);
+  return out.take();
+}
+
+Names decode_names(const std::string& told) {
+  detail::ByteReader in("CheckpointManager", told);
+  if (!in.get<bool>()) return std::nullopt;
+  std::set<std::string> names;
+  while (in.left() > 0) names.insert(in.get_text());
+  return names;
+}
+
 // This rank's parts of some tensors, or of all, as they are, to be put back after others were read into them.
 class KeptParts {
  public:
-  KeptParts(const StateDict& state, const std::optional<std::set<std::string>>& names) {
+  KeptParts(const StateDict& state, const Names& names) {
     if (names && names->empty()) return;
     const at::NoGradGuard no_grad;
     for (const FlatLeaf& leaf : flatten_state_dict(state)) {
@@ -302,10 +340,17 @@ std::optional<int64_t> CheckpointManager::load_latest(StateDict& state, const Lo
   // Only a load that is not strict goes on with a checkpoint that lacks what a damaged one has filled.
   std::optional<KeptParts> kept;
   if (!with.strict && there.size() > 1) {
+    std::function<std::string(const detail::StillWanted&)> look;
+    if (group_.rank() == 0) {
+      look = [&](const detail::StillWanted& wanted) {
+        std::vector<std::string> paths;
+        for (const int64_t step : there) paths.push_back(path_of(step));
+        return encode(names_of_some(storage_, paths, {.verify = with.verify}, wanted));
+      };
+    }
+    const auto told = detail::work_and_tell_all("CheckpointManager", group_, look, options_.give_up_after);
     detail::tell_all("CheckpointManager", group_, [&] {
-      std::vector<std::string> paths;
-      for (const int64_t step : there) paths.push_back(path_of(step));
-      kept.emplace(state, names_of_some(storage_, paths, {.verify = with.verify, .rank = group_.rank()}));
+      kept.emplace(state, decode_names(told.front()));
       return std::string();
     });
   }
@@ -343,11 +388,13 @@ SaveFuture CheckpointManager::save_async(int64_t step, const torch::nn::Module& 
 
 std::optional<int64_t> CheckpointManager::resume(torch::nn::Module& module, torch::optim::Optimizer& optimizer) {
   StateDict state = state_of(0, module, optimizer);
+  const StateValue* none = state.find(kNoState);
   // Lists that grow with the steps are as long as they were saved, not as the optimizer has them now.
-  if (detail::format_of("CheckpointManager", optimizer).is_shared) {
+  if (none == nullptr && detail::format_of("CheckpointManager", optimizer).is_shared) {
     for (auto& [name, values] : *state.at("optimizer").dict()->at("state").dict()) values = StateValue();
   }
   const auto step = load_latest(state);
+  if (!step && none != nullptr) none->stateful()->state_dict();  // nobody has asked for it yet: it throws
   // The module's tensors are filled already; the optimizer's numbers are not.
   if (step) set_optimizer_state_dict(module, optimizer, *state.at("optimizer").dict());
   return step;

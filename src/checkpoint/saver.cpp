@@ -316,6 +316,13 @@ void Saver::discard_on_all(const Group& group) noexcept {
 }
 
 SaveResult Saver::write(const Group& group) {
+  // However it ends: futures are kept, and would keep the state.
+  const auto let_go = [this](const void* /*nothing*/) {
+    items_.clear();
+    objects_.clear();
+    base_.reset();
+  };
+  const std::unique_ptr<const Saver, decltype(let_go)> letting_go(this, let_go);
   std::vector<SaveReport> reports;
   SaveResult result;
   try {

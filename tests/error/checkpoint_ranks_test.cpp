@@ -238,6 +238,26 @@ TEST(CheckpointRanksTest, RanksThatFindDifferentSavesLoadNeither) {
   }
 }
 
+// What a load that is not strict has to know of them, one rank tells the others.
+TEST(CheckpointRanksTest, OneRankLooksAtTheCheckpointsThatAManagerMayComeTo) {
+  const auto storage = memory_storage();
+  std::atomic<int> looks{0};
+  const auto counting = std::make_shared<StorageThatMeets>(storage, Meets{.at_open = [&](const std::string& path) {
+                                                                    looks += path.ends_with("/.metadata") ? 1 : 0;
+                                                                  }});
+  const auto ends = on_ranks(3, [&](World& world) {
+    CheckpointManager saving("run", {.storage = storage});
+    for (const int64_t step : {1, 2, 3, 4}) saving.save(step, state_of(static_cast<double>(step)));
+    barrier(world.group());
+    CheckpointManager loading("run", {.storage = counting});
+    StateDict state = state_of(0);
+    EXPECT_EQ(loading.load_latest(state, {.strict = false}), 4);
+    EXPECT_EQ(full_tensor(*state.at("x").tensor()).sum().item<double>(), 4 * 30);
+  });
+  EXPECT_THAT(ends, Each(Ended()));
+  EXPECT_EQ(looks, 4 + 3);  // at all of them by one rank, and at the newest by each
+}
+
 // Hosts with disks of their own, each of which made the checkpoint of the same files.
 TEST(CheckpointRanksTest, CopiesThatWereMadeApartAreOneCheckpoint) {
   for (const std::string path : {"runs/ck", "runs/ck.safetensors", "runs/ck.pt"}) {
@@ -363,6 +383,31 @@ TEST(CheckpointRanksTest, BoxesThatOneRankCannotNameAreAnErrorOnEveryRank) {
           EXPECT_THAT(storage->drafts(kPath), IsEmpty());
         },
         {.timeout = kTimeout});
+}
+
+// The others' states fit.
+TEST(CheckpointRanksTest, AStateThatDoesNotFitOnOneRankIsAnErrorOnEveryRank) {
+  const auto storage = memory_storage();
+  spawn(3, [&](World&) { save({{"x", torch::ones({4})}, {"y", torch::ones({2})}}, kPath, {.storage = storage}); });
+  struct Fault {
+    const char* key;
+    std::vector<int64_t> size;
+    const char* said;
+  };
+  for (const Fault& fault : {Fault{"x", {5}, "x: load: size [4] in the checkpoint, [5] in the state"},
+                             Fault{"z", {4}, "missing: z"}}) {
+    const auto ends = on_ranks(3, [&](World& world) {
+      const at::Tensor x = torch::zeros({4});
+      StateDict state{{"x", x}};
+      if (world.rank() == 1) state[fault.key] = torch::zeros(fault.size);
+      const Ended end = how_it_ends([&] { load(state, kPath, {.storage = storage}); });
+      EXPECT_EQ(end.kind, Kind::value_error);
+      EXPECT_THAT(end.text, HasSubstr("load: 1 of 3 ranks failed\n  rank 1: load: "));
+      EXPECT_THAT(end.text, HasSubstr(fault.said));
+      EXPECT_TRUE(x.eq(0).all().item<bool>());  // nothing was filled
+    });
+    EXPECT_THAT(ends, Each(Ended()));
+  }
 }
 
 class KindOfErrorTest : public ::testing::TestWithParam<int> {};
@@ -557,6 +602,21 @@ TEST(SaveAsyncTest, AGivenGroupIsNotUsedByTwoThreads) {
           EXPECT_EQ(number_in(storage), 10);
         },
         {.timeout = kTimeout * 10});
+}
+
+TEST(SaveAsyncTest, AFutureKeepsNothingOfTheState) {
+  const auto storage = memory_storage();
+  spawn(2, [&](World& world) {
+    // Its saves make no copy.
+    const Group given = Group::from_backend(world.group().backend(c10::DeviceType::CPU), {0, 1});
+    at::Tensor tensor = torch::ones({100});
+    const c10::weak_intrusive_ptr<c10::StorageImpl> memory = tensor.storage().getWeakStorageImpl();
+    SaveFuture future = save_async({{"x", tensor}}, kPath, {.group = given, .storage = storage});
+    tensor.reset();
+    EXPECT_GT(future.wait().bytes, 0);
+    EXPECT_TRUE(memory.expired());
+    EXPECT_EQ(future.progress().bytes, future.progress().total);
+  });
 }
 
 TEST(SaveAsyncTest, AFailureIsToldByTheFutureOrElseByTheNextCall) {

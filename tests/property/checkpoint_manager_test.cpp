@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -330,6 +331,31 @@ TEST_F(CheckpointManagerTest, NothingOfASkippedOneStaysInTheState) {
     EXPECT_TRUE(plain.eq(0).all().item<bool>());
     EXPECT_EQ(*state.at("new").number(), 0);
   });
+}
+
+// What one rank throws while it makes its state is said by all of them, at once.
+TEST_F(CheckpointManagerTest, AStateThatOneRankCannotMakeIsAnErrorOnAll) {
+  constexpr std::chrono::milliseconds kTimeout{10'000};
+  const auto start = std::chrono::steady_clock::now();
+  spawn(2,
+        [&](World& world) {
+          torch::nn::Linear module(2, 2);
+          const torch::nn::Linear other(2, 2);
+          torch::optim::SGD optimizer(module->parameters(), 0.1);
+          torch::optim::SGD of_another(other->parameters(), 0.1);
+          torch::optim::Optimizer& own = world.rank() == 1 ? of_another : optimizer;
+          CheckpointManager checkpoints(run());
+          const std::string why = "rank 1: get_optimizer_state_dict: the module has not all parameters of the";
+          EXPECT_THAT(text_of([&] { checkpoints.save(1, *module, own); }), HasSubstr(why));
+          EXPECT_THAT(text_of([&] { checkpoints.save_async(1, *module, own); }), HasSubstr(why));
+          EXPECT_THAT(checkpoints.steps(), IsEmpty());
+          barrier(world.group());
+          checkpoints.save(2, *module, optimizer);
+          EXPECT_THAT(text_of([&] { checkpoints.resume(*module, own); }), HasSubstr(why));
+          EXPECT_EQ(checkpoints.resume(*module, optimizer), 2);
+        },
+        {.timeout = kTimeout});
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kTimeout);
 }
 
 // Names in the run's folder that are no leftovers of its steps.
