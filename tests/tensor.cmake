@@ -20,7 +20,7 @@ sherd_test(tensor_errors_test LABEL error LINK sherd SOURCES error/tensor_errors
 sherd_test(moving_errors_test LABEL error LINK sherd SOURCES error/moving_errors_test.cpp)
 sherd_test(rules_test LABEL unit LINK core
   SOURCES unit/rules/rule_test.cpp unit/plan/explain_test.cpp unit/plan/propagate_test.cpp
-          unit/plan/redistribution_test.cpp)
+          unit/plan/redistribution_test.cpp unit/plan/save_test.cpp)
 sherd_test(communication_test LABEL property LINK sherd
   SOURCES property/communication_test.cpp property/explained_bytes_test.cpp property/distribute_any.cpp)
 sherd_test(along_sharded_test LABEL property LINK sherd SOURCES property/along_sharded_test.cpp property/distribute_any.cpp)
