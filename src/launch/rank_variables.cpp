@@ -117,8 +117,9 @@ std::optional<RankVariables> read_torchrun(const ReadVariable& read) {
   return result;
 }
 
-/// A port that ranks of one job agree on and other jobs rarely share.
-int port_of_job(uint64_t id) { return 20000 + static_cast<int>(id % 20000); }
+/// A port that ranks of one job agree on and other jobs rarely share. Below those that systems give to connections
+/// (from 32768 on, on Linux), of which any may be taken.
+int port_of_job(uint64_t id) { return 20000 + static_cast<int>(id % 12000); }
 
 uint64_t fnv1a(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325u;

@@ -29,7 +29,7 @@ using ReadVariable = std::function<const char*(const char*)>;
 ///              is alone on its host.
 ///   open mpi   OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE. On one host the address is 127.0.0.1.
 ///   slurm      SLURM_PROCID and SLURM_NTASKS of a step started by srun. The address is the step's first host, the
-///              port 20000 + job id % 20000. A batch script itself is no step, so it is none of this.
+///              port 20000 + job id % 12000. A batch script itself is no step, so it is none of this.
 /// MASTER_ADDR and MASTER_PORT win over what a launcher implies.
 /// Returns nothing where there is no launcher. Throws std::invalid_argument naming the variable, its value and what
 /// to set, where variables are half set, malformed, or contradict each other.
