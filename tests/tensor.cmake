@@ -5,6 +5,7 @@ sherd_test(ops_test LABEL property LINK sherd TIMEOUT 600 SOURCES property/ops_t
 sherd_test(audit_test LABEL property LINK sherd TIMEOUT 300 SOURCES property/audit_test.cpp ${sherd_op_samples})
 sherd_test(redistribute_test LABEL property LINK sherd TIMEOUT 300
   SOURCES property/redistribute_test.cpp property/distribute_any.cpp)
+sherd_test(views_test LABEL property LINK sherd SOURCES property/views_test.cpp property/distribute_any.cpp)
 sherd_test(moving_test LABEL property LINK sherd TIMEOUT 300
   SOURCES property/moving_test.cpp property/distribute_any.cpp)
 # Skips without a GPU.
