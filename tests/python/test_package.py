@@ -126,6 +126,20 @@ class Tensors(unittest.TestCase):
             self.assertEqual(sherd.placements(x.grad), (Replicate(),))
             torch.testing.assert_close(sherd.full_tensor(x.grad), numbered(6) * 2)
 
+    @on_mesh(2)
+    def test_hooks_between_use_and_backward_leave_sherds_own(self, mesh: sherd.DeviceMesh, rank: int) -> None:
+        rows = sherd.distribute_tensor(numbered(6), mesh, [Shard(0)])
+        x = sherd.distribute_tensor(numbered(6), mesh, [Replicate()]).requires_grad_()
+        plain = numbered(6).requires_grad_()
+        loss = (x * rows).sum() + (plain * rows).sum()
+        for leaf in (x, plain):
+            leaf.register_hook(lambda grad, leaf=leaf: grad + (leaf * rows) * 0)  # it may use the leaf
+        loss.backward()
+        self.assertEqual(sherd.placements(x.grad), (Replicate(),))
+        torch.testing.assert_close(sherd.full_tensor(x.grad), numbered(6))
+        self.assertFalse(sherd.is_dtensor(plain.grad))
+        torch.testing.assert_close(plain.grad, numbered(6))
+
     @on_mesh(3)
     def test_indexing_holds_no_lock(self, mesh: sherd.DeviceMesh, rank: int) -> None:
         # torch keeps the interpreter's lock while it takes a row: sherd must let the other ranks have it.
