@@ -399,8 +399,8 @@ TEST(RankFailureTest, WhatTheBackgroundToldIsForgotten) {
     detail::Background& background = world.state()->background();
     std::weak_ptr<detail::BackgroundTask> last;
     for (int i = 0; i < 3; ++i) {
-      const auto refused =
-          background.start([] { detail::throw_value_error(ErrorText("move", "it is too large").help("a smaller one")); });
+      const auto refused = background.start(
+          [] { detail::throw_value_error(ErrorText("move", "it is too large").help("a smaller one")); });
       EXPECT_THROW(refused->wait(), c10::ValueError);
       background.drain();
       EXPECT_TRUE(last.expired());

@@ -332,8 +332,9 @@ TEST(MovingTest, SeveralFromAnyPlacementsToAnyOther) {
                           is_right(y, wholes[i]);
                 }
                 if (right) continue;
-                wrong[static_cast<size_t>(world.rank())] += fmt::format(
-                    "{}, seed {}, tensor {}: {} -> {}\n", backend, seed, i, to_string(tensors[i]), to_string(wanted[i]));
+                wrong[static_cast<size_t>(world.rank())] +=
+                    fmt::format("{}, seed {}, tensor {}: {} -> {}\n", backend, seed, i, to_string(tensors[i]),
+                                to_string(wanted[i]));
               }
             }
           },

@@ -67,8 +67,8 @@ TEST(ReduceTest, EqualsTorchForEveryDtypeReductionAndLength) {
   }
 }
 
-// Each 1 alone would be lost in a sum of 16 bits, and the sums behind an average are more than these hold. Small tensors
-// and large ones are reduced in different ways.
+// Each 1 alone would be lost in a sum of 16 bits, and the sums behind an average are more than these hold. Small
+// tensors and large ones are reduced in different ways.
 TEST(ReduceTest, RanksSumUpSixteenBitFloatsInThirtyTwoBits) {
   for (const char* backend : {"threads", "shm"}) {
     spawn(3,
