@@ -118,8 +118,11 @@ def load(
     `progress(bytes, total)` is called now and then with what this rank has of what it wants.
     """
     states = _states_of(state_dict)
+    kept = _Kept()
     with _because_of(states):
-        loaded, result = _C.load(init(), states, os.fspath(path), group, strict, verify, progress, _pickled, _unpickled)
+        loaded, result = _C.load(
+            init(), states, os.fspath(path), group, strict, verify, progress, kept.pickled, kept.unpickled
+        )
     _filled(state_dict, states, loaded)
     return result
 
@@ -201,13 +204,18 @@ def _states_of(state_dict: dict[Any, Any]) -> dict[Any, Any]:
 
 def _put_back(value: Any, loaded: Any) -> Any:
     """`loaded` in the containers that `value` has: whoever holds one of them sees the change."""
+    if isinstance(loaded, _Pickle):
+        return loaded.in_place_of(value)
     if isinstance(value, torch.Tensor) and isinstance(loaded, torch.Tensor):
         return value  # filled in place
-    if isinstance(value, dict) and isinstance(loaded, dict):
+    if isinstance(loaded, dict):
+        into = value if isinstance(value, dict) else {}
         for key, item in loaded.items():
-            value[key] = _put_back(value.get(key), item)
-        return value
-    if isinstance(value, list) and isinstance(loaded, list) and len(value) == len(loaded):
+            into[key] = _put_back(into.get(key), item)
+        return into
+    if isinstance(loaded, list):
+        if not isinstance(value, list) or len(value) != len(loaded):
+            return [_put_back(None, item) for item in loaded]
         value[:] = [_put_back(old, new) for old, new in zip(value, loaded, strict=True)]
         return value
     return loaded
@@ -221,6 +229,33 @@ def _pickled(value: Any) -> bytes:
     buffer = io.BytesIO()
     torch.save(value, buffer)
     return buffer.getvalue()
+
+
+class _Pickle:
+    """A pickle that came out of a load, and the values of the state that had the same one."""
+
+    def __init__(self, archive: bytes, values: list[Any]) -> None:
+        self.archive = archive
+        self.values = values
+
+    def in_place_of(self, value: Any) -> Any:
+        """The value itself where nothing else was loaded: the checkpoint lacks its key, or has the same."""
+        return value if any(value is other for other in self.values) else _unpickled(self.archive)
+
+
+class _Kept:
+    """Makes the pickles of a state that is loaded, and remembers of what."""
+
+    def __init__(self) -> None:
+        self._values: dict[bytes, list[Any]] = {}
+
+    def pickled(self, value: Any) -> bytes:
+        archive = _pickled(value)
+        self._values.setdefault(archive, []).append(value)
+        return archive
+
+    def unpickled(self, archive: bytes) -> _Pickle:
+        return _Pickle(archive, self._values.get(archive, []))
 
 
 def _unpickled(archive: bytes) -> Any:

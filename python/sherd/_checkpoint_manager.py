@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from . import _C
-from ._checkpoint import _asked, _because_of, _filled, _pickled, _states_of, _unpickled
+from ._checkpoint import _asked, _because_of, _filled, _Kept, _pickled, _states_of
 from ._world import init
 
 
@@ -93,8 +93,9 @@ class CheckpointManager:
         then) and where the storage fails, and ValueError for a state that does not fit.
         """
         states = _states_of(state_dict)
+        kept = _Kept()
         with _because_of(states):
-            step, loaded = self._manager.load_latest(states, strict, verify, progress, _pickled, _unpickled)
+            step, loaded = self._manager.load_latest(states, strict, verify, progress, kept.pickled, kept.unpickled)
         if step is not None:
             _filled(state_dict, states, loaded)
         return step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import collections
 import os
 import subprocess
@@ -138,6 +139,27 @@ class UnfoldingTest(TestOfStates):
         shared = tuple(range(1000))
         torch.save({"o": ([shared] * 100, shared)}, self.path + ".pt")
         self.assertEqual(sherd.load_state_dict(self.path + ".pt")["o"], ([shared] * 100, shared))
+
+
+class LackingTest(TestOfStates):
+    def test_objects_that_the_checkpoint_lacks_stay(self) -> None:
+        sherd.save({"w": torch.ones(2), "list": [torch.ones(2)]}, self.path)
+        sherd.CheckpointManager(self.path + "s").save(1, {"w": torch.ones(2)})
+
+        def made() -> dict[str, Any]:
+            return {"w": torch.zeros(2), "first": argparse.Namespace(lr=1), "second": argparse.Namespace(lr=1),
+                    "list": [torch.zeros(2), argparse.Namespace(lr=1)], "tuple": (argparse.Namespace(lr=1), 2)}  # fmt: skip
+
+        for load in (
+            lambda state: sherd.load(state, self.path, strict=False),
+            lambda state: sherd.CheckpointManager(self.path + "s").load_latest(state, strict=False),
+        ):
+            state = made()
+            before = [state["first"], state["second"], state["list"][1], state["tuple"]]
+            load(state)
+            self.assertTrue(state["w"].equal(torch.ones(2)))
+            for value, kept in zip((state["first"], state["second"], state["list"][1], state["tuple"]), before, strict=True):
+                self.assertIs(value, kept)
 
 
 class OfTorchTest(TestOfStates):
