@@ -66,7 +66,8 @@ class Draw {
         if (x.dim() > 3) return std::nullopt;
         const int64_t rows = 1 + below(n);
         const int64_t step = 1 + below(2);
-        return Step{"unfold" + to_string(Dims{d, rows, step}), [=](const Tensor& t) { return t.unfold(d, rows, step); }};
+        return Step{"unfold" + to_string(Dims{d, rows, step}),
+                    [=](const Tensor& t) { return t.unfold(d, rows, step); }};
       }
       case 9: {
         const int64_t row = below(n);
