@@ -280,7 +280,7 @@ class MemoryTest(TestOfStates):
     def test_of_a_save_is_that_of_its_buffers(self) -> None:
         for options, ending in (("", ""), (f", base={self.path + '-base'!r}", ""), ("", ".pt"), ("", ".safetensors")):
             with self.subTest(options=options, ending=ending):
-                self.assertLess(self.peak_of(options, ending), 128)
+                self.assertLess(self.peak_of(options, ending), 64)
 
 
 if __name__ == "__main__":
