@@ -13,6 +13,8 @@ namespace {
 using at::Tensor;
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 std::string not_implemented(const std::function<void()>& f) { return error_text<c10::NotImplementedError>(f); }
 
@@ -505,6 +507,33 @@ TEST(RankErrorTest, ALocalFailureReachesTheOthers) {
       "  rank 1: index out of range in self\n"
       "  help: mend what rank 1 says; this rank stopped because of it";
   EXPECT_THAT(errors, ElementsAre(others, "index out of range in self", others));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+// The part of rank 0, the only one that is not empty, takes a PiB once it is more than a view of one number.
+TEST(RankErrorTest, ARankWithoutMemoryReachesTheOthers) {
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::string> errors(3);
+  EXPECT_ANY_THROW(spawn(3, [&](World& world) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {3}, {"dp"});
+    const int64_t width = int64_t{1} << 48;
+    const Tensor mine = torch::zeros({world.rank() == 0 ? 1 : 0, 1}).expand({-1, width});
+    const Tensor wide = from_local(mine, mesh, {Shard(0)}, {.shape = Dims{1, width}});
+    const Tensor other = distribute_tensor(torch::ones({3}), mesh, {Shard(0)});
+    try {
+      const Tensor more = wide + 1;
+      full_tensor(other);
+    } catch (const std::exception& error) {
+      errors[static_cast<size_t>(world.rank())] = error.what();
+      throw;
+    }
+  }));
+  EXPECT_THAT(errors[0], HasSubstr("tried to allocate 1125899906842624 bytes"));
+  for (const size_t rank : {1, 2}) {
+    EXPECT_THAT(errors[rank], StartsWith("all_gather: rank 0 failed\n  rank 0: "));
+    EXPECT_THAT(errors[rank], HasSubstr("tried to allocate 1125899906842624 bytes"));
+    EXPECT_THAT(errors[rank], HasSubstr("\n  help: mend what rank 0 says; this rank stopped because of it"));
+  }
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
