@@ -88,14 +88,14 @@ bool BackgroundTask::is_over() const {
 Background::Background(OnFailure on_failure) { queue_->on_failure = std::move(on_failure); }
 
 Background::~Background() {
-  end();
-  if (!thread_.joinable()) return;
-  // The last one to hold the world may be a task of it.
-  if (thread_.get_id() == std::this_thread::get_id()) {
+  // The last one to hold the world may be a task of it, which does not wait for itself.
+  if (is_own_thread() || !thread_.joinable()) {
+    end();
+    drain();
     const std::lock_guard lock(queue_->mutex);
     queue_->on_failure = nullptr;  // whoever gave it ends here
-    thread_.detach();
   } else {
+    tell_end();
     thread_.join();
   }
 }
@@ -108,7 +108,6 @@ std::shared_ptr<BackgroundTask> Background::start(std::function<void()> work) {
 
 void Background::start(std::shared_ptr<BackgroundTask> task) {
   if (has_ended()) {
-    if (thread_.joinable()) thread_.detach();  // it ends by itself
     auto next = std::make_shared<Queue>();
     const std::lock_guard lock(queue_->mutex);
     next->failed.swap(queue_->failed);
@@ -127,17 +126,27 @@ void Background::drain() {
     const std::lock_guard lock(queue_->mutex);
     if (idle()) return;
   }
+  if (is_own_thread()) return;  // what is under way cannot wait for itself
   const BlockingScope others_run;
   std::unique_lock lock(queue_->mutex);
-  if (thread_.get_id() == std::this_thread::get_id()) return;  // what is under way cannot wait for itself
   queue_->changed.wait(lock, idle);
 }
 
 void Background::stop() {
   drain();
-  if (!thread_.joinable() || thread_.get_id() == std::this_thread::get_id()) return;
-  end();
+  if (!thread_.joinable() || is_own_thread()) return;
+  tell_end();
   thread_.join();
+}
+
+void Background::end() {
+  tell_end();
+  if (thread_.joinable()) thread_.detach();
+}
+
+bool Background::is_own_thread() const {
+  const std::lock_guard lock(queue_->mutex);
+  return queue_->thread == std::this_thread::get_id();
 }
 
 bool Background::has_ended() const {
@@ -145,7 +154,7 @@ bool Background::has_ended() const {
   return queue_->ends;
 }
 
-void Background::end() {
+void Background::tell_end() {
   const std::lock_guard lock(queue_->mutex);
   queue_->ends = true;
   queue_->changed.notify_all();
@@ -178,6 +187,10 @@ void Background::Queue::note_failure(const std::shared_ptr<BackgroundTask>& task
 }
 
 void Background::Queue::run() {
+  {
+    const std::lock_guard lock(mutex);
+    thread = std::this_thread::get_id();
+  }
   while (true) {
     std::shared_ptr<BackgroundTask> task;
     {

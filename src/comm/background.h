@@ -72,6 +72,7 @@ class Background {
     std::deque<std::shared_ptr<BackgroundTask>> waiting;
     std::vector<std::shared_ptr<BackgroundTask>> failed;
     OnFailure on_failure;
+    std::thread::id thread;  // once it runs
     bool busy = false;
     bool ends = false;
 
@@ -80,6 +81,8 @@ class Background {
   };
 
   bool has_ended() const;
+  bool is_own_thread() const;
+  void tell_end();
 
   std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
   std::thread thread_;  // made when it is first needed

@@ -330,16 +330,19 @@ void BlockFile::hand_out(Together runs, const std::byte* bytes) {
 
 // All at once, which the storage does as it can best.
 void BlockFile::read_small(std::span<const Together> all) {
+  const auto size_of = [](Together runs) {
+    return runs.back().run.offset + runs.back().run.size - runs.front().run.offset;
+  };
+  int64_t bytes = 0;
+  for (const Together& runs : all) bytes += size_of(runs);
   std::vector<ReadRequest> requests;
-  const auto room = std::make_unique_for_overwrite<std::byte[]>(all.empty() ? 0 : static_cast<size_t>(kSpare));
+  const auto room = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(std::min(bytes, kSpare)));
   for (size_t done = 0; done < all.size();) {
     size_t next = done;
     int64_t used = 0;
     for (requests.clear(); next < all.size() && used <= kSpare - kLarge; ++next) {
-      const FileRun& first = all[next].front().run;
-      const FileRun& last = all[next].back().run;
-      const int64_t size = last.offset + last.size - first.offset;
-      requests.push_back({first.offset, {room.get() + used, static_cast<size_t>(size)}});
+      const int64_t size = size_of(all[next]);
+      requests.push_back({all[next].front().run.offset, {room.get() + used, static_cast<size_t>(size)}});
       used += size;
     }
     file_->read(requests);
