@@ -211,16 +211,15 @@ void Readings::read(const std::function<void(const CheckpointProgress&)>& progre
 }
 
 void Readings::share_blocks(const std::vector<std::string>& offers, size_t rank) {
-  SharedBlocks::Source source{
-      [this](int32_t file, int64_t block, std::span<std::byte> into) {
-        try {
-          checkpoint_.blocks(file)->read_block(block, into, "what several ranks want");
-        } catch (const std::runtime_error&) {  // once more, with the names of what lies there
-          checkpoint_.blocks(file)->read_block(block, into, names_in(file, block));
-        }
-      },
-      [this](int32_t file, int64_t block) { checkpoint_.blocks(file)->expect_block(block); }};
-  const std::vector<int32_t> files = shared_.join(offers, rank, at::get_num_threads(), std::move(source));
+  const auto read = [this](int32_t file, int64_t block, std::span<std::byte> into) {
+    try {
+      checkpoint_.blocks(file)->read_block(block, into, "what several ranks want");
+    } catch (const std::runtime_error&) {  // once more, with the names of what lies there
+      checkpoint_.blocks(file)->read_block(block, into, names_in(file, block));
+    }
+  };
+  const auto expect = [this](int32_t file, int64_t block) { checkpoint_.blocks(file)->expect_block(block); };
+  const std::vector<int32_t> files = shared_.join(offers, rank, at::get_num_threads(), {read, expect});
   for (const int32_t file : files) checkpoint_.blocks(file)->take_from(shared_, file);
   shares_blocks_ = !files.empty();
 }

@@ -134,9 +134,7 @@ class Values::Maker {
     }
     const auto& type = graph_.type(node);
     spend(sizeof(Object));
-    Object object{.type = named(type),
-                  .called = graph_.called(node),
-                  .arguments = make_items(graph_.arguments(node))};
+    Object object{.type = named(type), .called = graph_.called(node), .arguments = make_items(graph_.arguments(node))};
     if (const Node* state = graph_.state(node)) object.state = std::make_shared<Value>(make(*state));
     if (const auto* extra = graph_.extra(node)) {
       if (extra->keywords.is(Kind::dict)) object.keywords = make_dict(extra->keywords);

@@ -71,9 +71,8 @@ void GradientSync::add_bucket(const std::vector<Member>& members) {
                       number, Tensor(), false});
     buckets_.back().slots.push_back(slot);
     meta_of(member.parameter)->leaf_is_settled = true;  // by this hook instead of the usual one
-    register_leaf_hook(member.parameter, {[self = shared_from_this(), slot](const Tensor& grad) {
-      return self->before(slot, grad);
-    }});
+    register_leaf_hook(member.parameter,
+                       {[self = shared_from_this(), slot](const Tensor& grad) { return self->before(slot, grad); }});
     torch::autograd::impl::set_post_acc_grad_hooks(member.parameter,
                                                    std::make_unique<Arrival>(shared_from_this(), slot));
   }

@@ -28,9 +28,7 @@ class S3Storage final : public Storage {
     return key.empty() || client_->head(key) || !client_->list(key + "/", "", 1).keys.empty();
   }
 
-  bool is_folder(const std::string& path) const override {
-    return !client_->list(prefix_of(path), "", 1).keys.empty();
-  }
+  bool is_folder(const std::string& path) const override { return !client_->list(prefix_of(path), "", 1).keys.empty(); }
 
   std::vector<std::string> list(const std::string& folder) const override {
     const std::string prefix = prefix_of(folder);

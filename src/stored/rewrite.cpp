@@ -355,9 +355,8 @@ class Rewriter {
       Checkpoints own(sources_.size());
       for (size_t i = next++; i < chunks.size(); i = next++) {
         const Chunk& chunk = chunks[i];
-        stored::as_damage([&] {
-          check_chunk(own_checkpoint(own, *chunk.tensor), *chunk.tensor, chunk.number, chunk.as_it_is);
-        });
+        stored::as_damage(
+            [&] { check_chunk(own_checkpoint(own, *chunk.tensor), *chunk.tensor, chunk.number, chunk.as_it_is); });
         if (!options_.progress || chunk.as_it_is) continue;
         const std::scoped_lock lock(mutex_);
         options_.progress(0, 0);

@@ -242,9 +242,8 @@ TEST(CheckpointRanksTest, RanksThatFindDifferentSavesLoadNeither) {
 TEST(CheckpointRanksTest, OneRankLooksAtTheCheckpointsThatAManagerMayComeTo) {
   const auto storage = memory_storage();
   std::atomic<int> looks{0};
-  const auto counting = std::make_shared<StorageThatMeets>(storage, Meets{.at_open = [&](const std::string& path) {
-                                                                    looks += path.ends_with("/.metadata") ? 1 : 0;
-                                                                  }});
+  const auto counting = std::make_shared<StorageThatMeets>(
+      storage, Meets{.at_open = [&](const std::string& path) { looks += path.ends_with("/.metadata") ? 1 : 0; }});
   const auto ends = on_ranks(3, [&](World& world) {
     CheckpointManager saving("run", {.storage = storage});
     for (const int64_t step : {1, 2, 3, 4}) saving.save(step, state_of(static_cast<double>(step)));
@@ -394,8 +393,8 @@ TEST(CheckpointRanksTest, AStateThatDoesNotFitOnOneRankIsAnErrorOnEveryRank) {
     std::vector<int64_t> size;
     const char* said;
   };
-  for (const Fault& fault : {Fault{"x", {5}, "x: load: size [4] in the checkpoint, [5] in the state"},
-                             Fault{"z", {4}, "missing: z"}}) {
+  for (const Fault& fault :
+       {Fault{"x", {5}, "x: load: size [4] in the checkpoint, [5] in the state"}, Fault{"z", {4}, "missing: z"}}) {
     const auto ends = on_ranks(3, [&](World& world) {
       const at::Tensor x = torch::zeros({4});
       StateDict state{{"x", x}};

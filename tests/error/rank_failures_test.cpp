@@ -366,19 +366,18 @@ TEST(RankFailureTest, ARankThatFailsEndsWhatItHasUnderWayInTheBackground) {
       if (joined && backend == std::string("gloo")) continue;  // torch's calls end by themselves alone
       std::latch first_has_ended(1);
       const auto began = std::chrono::steady_clock::now();
-      spawn(
-          2,
-          [&](World& world) {
-            const Group beside = world.group().in_background();
-            if (joined) barrier(beside);
-            if (world.rank() == 1) return first_has_ended.wait();
-            const auto task = world.state()->background().start([&] { barrier(beside); });
-            std::this_thread::sleep_for(milliseconds(100));
-            world.fail("out of coffee");
-            EXPECT_THROW(task->wait(), c10::DistBackendError);
-            first_has_ended.count_down();
-          },
-          {.backend = backend, .timeout = std::chrono::seconds(20)});
+      spawn(2,
+            [&](World& world) {
+              const Group beside = world.group().in_background();
+              if (joined) barrier(beside);
+              if (world.rank() == 1) return first_has_ended.wait();
+              const auto task = world.state()->background().start([&] { barrier(beside); });
+              std::this_thread::sleep_for(milliseconds(100));
+              world.fail("out of coffee");
+              EXPECT_THROW(task->wait(), c10::DistBackendError);
+              first_has_ended.count_down();
+            },
+            {.backend = backend, .timeout = std::chrono::seconds(20)});
       EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10)) << backend << joined;
     }
   }

@@ -203,11 +203,12 @@ TEST_P(EveryOp, EqualsDenseUnderEveryPlacement) {
 
 // How much they find is known to those who have the data.
 constexpr std::string_view kFindWhatIsThere[] = {
-    "bincount", "bincount_weighted", "index_by_mask",      "masked_select", "masked_select_row",
-    "nonzero",  "unique",            "unique_of_booleans",
+    "bincount",          "bincount_weighted", "index_by_mask", "masked_select",
+    "masked_select_row", "nonzero",           "unique",        "unique_of_booleans",
 };
 
-// A rank outside the mesh has nothing. What it gets of a call is what the others get, without data, and it needs nobody.
+// A rank outside the mesh has nothing. What it gets of a call is what the others get, without data, and it needs
+// nobody.
 TEST_P(EveryOp, HasTheSameSizesOutsideOfTheMesh) {
   const OpSample& sample = GetParam();
   const Dense dense(sample);

@@ -60,9 +60,7 @@ TEST(SavePlanTest, EveryElementIsWrittenOnceByARankThatHoldsIt) {
 
 TEST(SavePlanTest, WhatSeveralHoldGoesToWhoHasLeastTheLargestFirst) {
   const std::vector<int32_t> all = {0, 1, 2};
-  const auto whole = [&](int64_t rows) {
-    return SavedTensor{1, ListedTensor{{rows}, {{{{0}, {rows}}, all}}}};
-  };
+  const auto whole = [&](int64_t rows) { return SavedTensor{1, ListedTensor{{rows}, {{{{0}, {rows}}, all}}}}; };
   const SavedTensor own{1, ListedTensor{{50}, {{{{0}, {50}}, {2}}}}};
   const SavePlan plan = plan_save(std::vector<SavedTensor>{whole(10), whole(40), own, whole(30), whole(20)}, 3);
   EXPECT_EQ(plan.bytes, (std::vector<int64_t>{50, 50, 50}));
