@@ -88,16 +88,10 @@ bool BackgroundTask::is_over() const {
 Background::Background(OnFailure on_failure) { queue_->on_failure = std::move(on_failure); }
 
 Background::~Background() {
-  // The last one to hold the world may be a task of it, which does not wait for itself.
-  if (is_own_thread() || !thread_.joinable()) {
-    end();
-    drain();
-    const std::lock_guard lock(queue_->mutex);
-    queue_->on_failure = nullptr;  // whoever gave it ends here
-  } else {
-    tell_end();
-    thread_.join();
-  }
+  stop();
+  end();  // the last one to hold the world may be a task of it, which does not wait for itself
+  const std::lock_guard lock(queue_->mutex);
+  queue_->on_failure = nullptr;  // whoever gave it ends here
 }
 
 std::shared_ptr<BackgroundTask> Background::start(std::function<void()> work) {
@@ -124,9 +118,8 @@ void Background::drain() {
   const auto idle = [&] { return !queue_->busy && queue_->waiting.empty(); };
   {
     const std::lock_guard lock(queue_->mutex);
-    if (idle()) return;
+    if (idle() || queue_->thread == std::this_thread::get_id()) return;  // what is under way cannot wait for itself
   }
-  if (is_own_thread()) return;  // what is under way cannot wait for itself
   const BlockingScope others_run;
   std::unique_lock lock(queue_->mutex);
   queue_->changed.wait(lock, idle);
@@ -134,7 +127,7 @@ void Background::drain() {
 
 void Background::stop() {
   drain();
-  if (!thread_.joinable() || is_own_thread()) return;
+  if (!thread_.joinable() || thread_.get_id() == std::this_thread::get_id()) return;
   tell_end();
   thread_.join();
 }
@@ -142,11 +135,6 @@ void Background::stop() {
 void Background::end() {
   tell_end();
   if (thread_.joinable()) thread_.detach();
-}
-
-bool Background::is_own_thread() const {
-  const std::lock_guard lock(queue_->mutex);
-  return queue_->thread == std::this_thread::get_id();
 }
 
 bool Background::has_ended() const {

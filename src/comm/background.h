@@ -72,7 +72,7 @@ class Background {
     std::deque<std::shared_ptr<BackgroundTask>> waiting;
     std::vector<std::shared_ptr<BackgroundTask>> failed;
     OnFailure on_failure;
-    std::thread::id thread;  // once it runs
+    std::thread::id thread;  // once it runs; known where nobody holds it, too
     bool busy = false;
     bool ends = false;
 
@@ -81,7 +81,6 @@ class Background {
   };
 
   bool has_ended() const;
-  bool is_own_thread() const;
   void tell_end();
 
   std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();

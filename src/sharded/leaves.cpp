@@ -18,15 +18,17 @@ void settle_leaf(const at::Tensor& tensor) {
   }
   meta->leaf_is_settled = true;
   if (meta->layout->outer) {  // one rank's own: a gradient may be a plain tensor of its size
-    register_leaf_hook(tensor, {[layout = meta->layout](const at::Tensor& grad) {
-                         return grad.defined() && boxes_of(grad) == nullptr ? cut_into(layout, grad) : grad;
-                       }});
+    const auto cut = [layout = meta->layout](const at::Tensor& grad) {
+      return grad.defined() && boxes_of(grad) == nullptr ? cut_into(layout, grad) : grad;
+    };
+    register_leaf_hook(tensor, {cut});
   }
   if (sharded_layout(tensor) == nullptr) return;
   // The hook holds no reference to the tensor, which holds the hook.
-  register_leaf_hook(tensor, {[layout = shared_layout(tensor)](const at::Tensor& grad) {
-                       return grad.defined() ? brought_to(grad, layout) : grad;
-                     }});
+  const auto bring = [layout = shared_layout(tensor)](const at::Tensor& grad) {
+    return grad.defined() ? brought_to(grad, layout) : grad;
+  };
+  register_leaf_hook(tensor, {bring});
 }
 
 }  // namespace sherd::detail
